@@ -73,7 +73,7 @@ def _claims(worlds: dict[str, Any]) -> list[str]:
             "not given" if percent is None else f"{percent}%",
             _NOT if ours is None else f"{100 * ours:.4g}%",
             _cell(_ratio(ours, None if percent is None else percent / 100)),
-            "another card, link and host; 8 bytes a state or block are copied, and NumPy finds the largest",
+            "another card, link and host; 8 bytes per state or block are copied, and NumPy finds the largest",
         ])  # fmt: skip
     shares = _shares(worlds.get("animat", {}), 4, 2)
     slower = ", ".join(str(block) for block, share in shares.items() if share > 1) or "none"
@@ -164,4 +164,5 @@ def _defaults(worlds: dict[str, Any]) -> list[str]:
             f"{default['residual']:.1e}" if default else _NOT,
         ])  # fmt: skip
     headers = ["milliseconds, best block size", *(f"technique {t}" for t in TECHNIQUES), "default"]
-    return markdown((*headers, "best technique / default", "backups a state, default", "residual bound, default"), rows)
+    more = ("best technique / default", "backups per state, default", "residual bound, default")
+    return markdown((*headers, *more), rows)

@@ -142,8 +142,8 @@ def _large(figures: Mapping[str, Any]) -> Table:
             )
         )
     said = (
-        f"The thesis's arrays take {world['thesis_bytes'] / 2**20:,.0f} MiB (8 bytes a state, 16 a transition) and its "
-        f"card has {world['card_bytes'] / 2**20:,.0f}; the table of the kernels takes "
+        f"The thesis's arrays take {world['thesis_bytes'] / 2**20:,.0f} MiB (8 bytes per state, 16 per transition) and "
+        f"its card has {world['card_bytes'] / 2**20:,.0f}; the table of the kernels takes "
         f"{world['table_bytes'] / 2**20:,.0f} MiB here."
     )
     headers = (world["name"], "seconds", "backups per state", "memory plan of the GPU", "loads per partition")

@@ -272,5 +272,5 @@ def _defaults(cases: Sequence[_Case]) -> list[str]:
             f"{case['residual']:.1e}",
         ])  # fmt: skip
     headers = ("states / actions / iterations", *(f"{version}, ms" for version in VERSIONS), "default, ms")
-    more = ("sequential / default", "dense with its load / default", "backups a state, default", "residual of both")
+    more = ("sequential / default", "dense with its load / default", "backups per state, default", "residual of both")
     return markdown((*headers, *more), rows)

@@ -229,5 +229,5 @@ def _defaults(worlds: dict[str, Any]) -> list[str]:
             f"{default['residual']:.1e}" if default else _NOT,
         ])  # fmt: skip
     headers = ("milliseconds to convergence", "paper: sequential / best parallel", "sequential", "plain", "atomics")
-    more = ("segments", "default", "sequential / default", "backups a state, default", "residual bound, default")
+    more = ("segments", "default", "sequential / default", "backups per state, default", "residual bound, default")
     return markdown((*headers, *more), rows)

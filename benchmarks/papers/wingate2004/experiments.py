@@ -113,7 +113,7 @@ def show_progress(name: str, solved: dict[str, Any], states: int) -> None:
     seconds = solved["seconds"]["median"] if isinstance(solved["seconds"], dict) else solved["seconds"]
     print(
         f"{name}, {solved['variant']}: {solved['outcome']}, {seconds:.2f} s, "
-        f"{solved['backups'] / states:.1f} backups a state",
+        f"{solved['backups'] / states:.1f} backups per state",
         file=sys.stderr,
         flush=True,
     )
@@ -207,7 +207,7 @@ def _visit_hit_rate(trace: AccessTrace) -> float:
 
 
 def _curves(trace: AccessTrace) -> dict[str, Any]:
-    """Hit rate and loads a partition at each of _PERCENT, for both scopes, and without the first reading of all."""
+    """Hit rate and loads per partition at each of _PERCENT, for both scopes, and without the first reading of all."""
     begun = int((~trace.auxiliary).argmax())
     later = replace(
         trace,

@@ -139,7 +139,7 @@ def show_extremes(name: str, figure: dict[str, Any]) -> None:
             cut = table["cut"] if table["cut"] == "VI" else f"{table['cut']}, {s['variant']}"
             rows.append((f"{table['states']}, {cut}", *_costs(s)))
     print(f"\nFigure {name}: MCAR")
-    measuring.print_table(("states", "backups a state", "processor seconds"), rows)
+    measuring.print_table(("states", "backups per state", "processor seconds"), rows)
 
 
 def show_clusters(name: str, figure: dict[str, Any]) -> None:
@@ -149,17 +149,17 @@ def show_clusters(name: str, figure: dict[str, Any]) -> None:
         where = f"{table['clusters']} clusters, {table['states']} states in {table['partitions']}"
         rows += [(f"{where}, {s['variant']}", *_costs(s)) for s in table["solves"]]
     print(f"\nFigure {name}: clusters")
-    measuring.print_table(("", "backups a state", "processor seconds"), rows)
+    measuring.print_table(("", "backups per state", "processor seconds"), rows)
 
 
 def show_hybrid(name: str, figure: dict[str, Any]) -> None:
-    """The same of the thesis's problems, and loads a partition."""
+    """The same of the thesis's problems, and loads per partition."""
     rows = []
     for table in figure["tables"]:
         where = f"{table['label']} {table['states']} in {table['partitions']}"
         rows += [(f"{where}, {s['variant']}", *_costs(s)) for s in table["solves"]]
     print("\nHybrid: exact priorities, everything in RAM")
-    measuring.print_table(("", "backups a state", "processor seconds"), rows)
+    measuring.print_table(("", "backups per state", "processor seconds"), rows)
     rows = []
     for table in figure["curves"]:
         where = f"{table['label']}, time unit {table['parameters']['time_unit']:g}"
@@ -172,7 +172,7 @@ def show_hybrid(name: str, figure: dict[str, Any]) -> None:
             for s in table[method]:
                 loads = f"{s['loads_per_partition']:.2f}" if finished(s) else "not finished"
                 rows.append((f"{where}, {s['percent']}%, {s['variant']}", loads))
-    measuring.print_table(("cache", "loads a partition"), rows)
+    measuring.print_table(("cache", "loads per partition"), rows)
 
 
 def _costs(solved: dict[str, Any]) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Figures 12.7 to 12.11: Parallel-P-EVA and PSVI on the workers of a Dask cluster, each of them one processor.
 
 A worker is a process that sweeps on one thread; scheduler and coordinator share the machine with the workers. Beside
-seconds there is what no clock decides: backups a state, messages, bytes, and of these
+seconds there is what no clock decides: backups per state, messages, bytes, and of these
 
     efficiency       T_1 / (p T_p), seconds (section 9.4); says nothing where there are more workers than cores
     work efficiency  B_1 / B_p, backups of all workers together: below 1 where they work with values that are not the
@@ -155,7 +155,7 @@ def _measure(
     last = runs[-1]
     _tell(
         f"{method}, {workers} workers, {placement}: {last['outcome']}, {last['seconds']:.2f} s, "
-        f"{last['backups_per_state']:.1f} backups a state, {last['messages']} messages, busy {last['busy']:.2f}"
+        f"{last['backups_per_state']:.1f} backups per state, {last['messages']} messages, busy {last['busy']:.2f}"
     )
     return {
         "workers": workers,

@@ -111,13 +111,13 @@ def draw_clusters(figure: dict[str, Any]) -> Figure:
         colours = [COLOURS[s["variant"].removesuffix(", forward")] for _, s in bars]
         panel.barh(labels[::-1], heights[::-1], color=colours[::-1])
         panel.set_title(f"{count} clusters of {states // count} states", fontsize=9)
-        panel.set_xlabel("backups a state")
+        panel.set_xlabel("backups per state")
         panel.tick_params(axis="y", labelsize=7)
     return drawn
 
 
 def draw_partitions(figure: dict[str, Any]) -> Figure:
-    """Seconds and backups a state against the number of partitions; value iteration is a line across."""
+    """Seconds and backups per state against the number of partitions; value iteration is a line across."""
     grids = list(dict.fromkeys((table["label"], table["states"]) for table in figure["tables"]))
     drawn = Figure(figsize=(3.6 * len(grids), 6.6), layout="constrained")
     rows = drawn.subplots(2, len(grids), squeeze=False)
@@ -125,7 +125,7 @@ def draw_partitions(figure: dict[str, Any]) -> Figure:
         tables = [table for table in figure["tables"] if (table["label"], table["states"]) == grid]
         for panel, what, value in (
             (rows[0][column], "processor seconds", lambda s: s["cpu_seconds"]["min"]),
-            (rows[1][column], "backups a state", lambda s: s["backups_per_state"]),
+            (rows[1][column], "backups per state", lambda s: s["backups_per_state"]),
         ):
             draw_lines(panel, tables, "partitions", value)
             for table in tables:
@@ -159,7 +159,7 @@ def name_axes(panel: Any, title: str, across: str, up: str) -> None:
 
 
 def draw_curves(figure: dict[str, Any]) -> Figure:
-    """Hit rate (left axis, thick) and loads a partition (right axis, thin) against the cache."""
+    """Hit rate (left axis, thick) and loads per partition (right axis, thin) against the cache."""
     table = figure["tables"][0]
     drawn, both = panels(2, width=6.2, height=4.8)
     for panel, scope in zip(both, ("all", "frontier"), strict=True):
@@ -187,7 +187,7 @@ def draw_curves(figure: dict[str, Any]) -> Figure:
         panel.set_ylim(0, 100)
         panel.set_xlim(0, 100)
         panel.grid(alpha=0.3)
-        right.set_ylabel("loads a partition (thin; + is the thesis's)")
+        right.set_ylabel("loads per partition (thin; + is the thesis's)")
         right.set_yscale("log")
         panel.legend(fontsize=7, loc="center right")
     return drawn
@@ -275,8 +275,8 @@ def draw_workers(panel: Any, figure: dict[str, Any], value: Callable[[dict[str, 
 
 PARALLEL_COSTS = (
     ("seconds", "seconds"),
-    ("backups_per_state", "backups a state"),
-    ("bytes_per_state", "bytes a state between workers"),
+    ("backups_per_state", "backups per state"),
+    ("bytes_per_state", "bytes per state between workers"),
 )
 DRAW: dict[str, dict[str, Callable[[dict[str, Any]], Figure]]] = {
     "5.2": {"5.2": draw_extremes},

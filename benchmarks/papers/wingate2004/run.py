@@ -160,7 +160,7 @@ def show_methods(name: str, figure: dict[str, Any]) -> None:
     variants = VARIANTS if name != "12.18" else [v for v in VARIANTS if v != "VI, voting"]
     for title, form in (
         ("processor seconds (least)", lambda s: f"{s['cpu_seconds']['min']:.3f}"),
-        ("backups a state", lambda s: f"{s['backups_per_state']:.1f}"),
+        ("backups per state", lambda s: f"{s['backups_per_state']:.1f}"),
     ):
         rows = []
         for table in figure["tables"]:
@@ -189,7 +189,7 @@ def show_curves(name: str, figure: dict[str, Any]) -> None:
             for s in table["joint"]
         ]
         print(f"\nFigure {name}: {table['label']}, time unit {table['parameters']['time_unit']:g}, cache 22%")
-        measuring.print_table(("accesses", "hit rate, %", "loads a partition"), rows)
+        measuring.print_table(("accesses", "hit rate, %", "loads per partition"), rows)
 
 
 def show_parallel(name: str, figure: dict[str, Any]) -> None:
@@ -210,11 +210,11 @@ def show_parallel(name: str, figure: dict[str, Any]) -> None:
 _PARALLEL_COLUMNS = (
     ("seconds", "seconds", ".2f"),
     ("efficiency", "efficiency", ".2f"),
-    ("backups_per_state", "backups a state", ".1f"),
+    ("backups_per_state", "backups per state", ".1f"),
     ("work_efficiency", "work efficiency", ".2f"),
     ("busy", "busy", ".2f"),
     ("messages", "messages", ".0f"),
-    ("bytes_per_state", "bytes a state", ".1f"),
+    ("bytes_per_state", "bytes per state", ".1f"),
 )
 
 
@@ -236,8 +236,8 @@ def show_targets(name: str, figure: dict[str, Any]) -> None:
         cell = f"{loads['min']:.2f} / {loads['median']:.2f} / {loads['max']:.2f}" if s["finished"] else "not finished"
         label = f"time unit {s['parameters']['time_unit']:g}, {rule}, cache {s['percent']}%"
         rows.append((label, cell, f"{s['backups_per_state']['median']:.1f}", f"{s['seconds']['median']:.1f}"))
-    print("\nTarget: loads a partition, least / median / most")
-    measuring.print_table(("", "loads", "backups a state", "seconds"), rows)
+    print("\nTarget: loads per partition, least / median / most")
+    measuring.print_table(("", "loads", "backups per state", "seconds"), rows)
 
 
 SHOW = dict.fromkeys(("12.1", "12.3", "12.5", "12.18"), show_methods)
