@@ -28,6 +28,7 @@ from ooc_mdp.errors import OptionsError
 
 ENGINE = BENCHMARKS / "engine"
 GRID = "20,20"
+SMALL_TABLE = ("--grid", GRID, "--partition-shape", "5,5")
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
 DISCOUNT = 0.9
 
@@ -338,18 +339,7 @@ def test_a_peer_that_fails_is_a_figure_with_its_message(tmp_path):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("jacobi", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path, jacobi, device):
-    arguments = (
-        "--grid",
-        GRID,
-        "--partition-shape",
-        "5,5",
-        "--device",
-        device,
-        "--probe-threads",
-        "2",
-        "--workers",
-        "2",
-    )
+    arguments = (*SMALL_TABLE, "--device", device, "--probe-threads", "2", "--workers", "2")
     targets = ("--residual", "1e-4", "--epsilon", "1e-3", "--parts", "cold,warm,in-memory,verify" + ",jacobi" * jacobi)
     figures = figures_of("engine/end_to_end.py", tmp_path, *arguments, *targets, "--cache", "25%")
     solves = figures["solves"]
@@ -375,7 +365,7 @@ def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path,
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, device):
-    arguments = ("--before", ENGINE.parents[1], "--grid", GRID, "--partition-shape", "5,5", "--device", device)
+    arguments = ("--before", ENGINE.parents[1], *SMALL_TABLE, "--device", device)
     figures = figures_of("engine/two_versions.py", tmp_path, *arguments, "--passes", "2", "--solves", "1")
     for what, pairs in (("pass", 2), ("solve", 1)):
         runs = figures[what]["runs"]
@@ -388,18 +378,7 @@ def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, 
 @pytest.mark.parametrize("device", DEVICES)
 def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")
-    arguments = (
-        "--grid",
-        GRID,
-        "--partition-shape",
-        "5,5",
-        "--device",
-        device,
-        "--probe-threads",
-        "2",
-        "--workers",
-        "2",
-    )
+    arguments = (*SMALL_TABLE, "--device", device, "--probe-threads", "2", "--workers", "2")
     plots = tmp_path.with_name(tmp_path.name + "-plots")
     plots.mkdir()
     figures = figures_of(

@@ -1,4 +1,4 @@
-"""Decoding on a device: any LZ4 stream, every encoding, whole partitions; damage never leaves the arrays.
+"""Decoding on a device: any LZ4 stream, whole partitions; damage never leaves the arrays.
 
 The kernels run on the CPU here (`emulated_cuda`), and the same comparisons on a GPU where there is one.
 """
@@ -6,135 +6,26 @@ The kernels run on the CPU here (`emulated_cuda`), and the same comparisons on a
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from emulated_cuda import Module, compile_kernels, fenced
-from emulated_device import EmulatedDevice
+from device_decoding import ARRAYS, FencedDevice, bytes_field, decoded, decoded_on, frame_of, on_gpu, raw_of
 from frame_cases import recoded
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from numcodecs import blosc, lz4
-from row_layouts import layouts
+from numcodecs import lz4
 from store_models import Action, Model, ModelSource, State, random_model
 
-from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DecodePlan, DeviceDecoder, decode_kernels
-from ooc_mdp.backends.cuda.device import CudaDevice, Device
+from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DeviceDecoder
+from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
-from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition, StoredField
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store
-from ooc_mdp.store.blosc_frame import frame_header
-from ooc_mdp.store.encodings import RowLayout, encode
+from ooc_mdp.store.encodings import RowLayout
 from ooc_mdp.store.layout import PartitionSizes
-
-ARRAYS = [f.name for f in dataclasses.fields(PartitionTable)][5:]
-
-
-class SeededKernel:
-    """A kernel on the CPU, its blocks and threads in the order of a seed."""
-
-    def __init__(self, module: Module, name: str, seed: int | None) -> None:
-        self._module, self._name, self._seed = module, name, seed
-
-    def __call__(self, stream: Any, grid: int, block: int, args: Sequence[Any], shared: int = 0) -> None:
-        self._module.launch(self._name, grid, block, args, seed=self._seed, shared=shared)
-
-    def blocks_at_once(self, block: int, shared: int) -> int:
-        return 1
-
-    def prefer_shared_memory(self) -> None:
-        pass
-
-
-class FencedDevice(EmulatedDevice):
-    """Memory that cannot be accessed follows each allocation, but for up to 15 bytes; blocks are run in any order."""
-
-    def __init__(self, seed: int | None = None, ring: str = "32768u") -> None:
-        super().__init__()
-        self._seed, self._ring = seed, ring
-
-    def allocate(self, nbytes: int) -> int:
-        block = fenced(np.full(nbytes, 0xAA, np.uint8))
-        at = int(block.ctypes.data)
-        self._blocks[at] = block
-        return at
-
-    def compile(self, source: str, defines: Mapping[str, str | int], names: Sequence[str]) -> dict[str, Any]:
-        module = compile_kernels(source, names, {"RING": self._ring, **defines})
-        return {name: SeededKernel(module, name, self._seed) for name in names}
-
-
-@functools.cache
-def on_gpu() -> Device:
-    return CudaDevice(0)
-
-
-def decoded_on(
-    device: Device, decoder: DeviceDecoder, plan: DecodePlan, buffer: npt.NDArray[np.uint8]
-) -> tuple[dict[str, np.ndarray], str | None]:
-    """The table's arrays by name, and what could not be decoded."""
-    stream = device.stream()
-    at, scratch, words = (device.allocate(n) for n in (buffer.nbytes, decoder.scratch_bytes, 8))
-    stream.upload(at, buffer)
-    stream.clear(words, 8)
-    decoder.launch(decode_kernels(device), stream, plan, at, scratch, words)
-    arrays = {}
-    for name, (offset, length) in decoder.offsets(plan).items():
-        arrays[name] = np.empty(length, decoder.dtypes[name])
-        if length:
-            stream.download(arrays[name], scratch + offset)
-    faults = np.empty(2, np.uint32)
-    stream.download(faults, words)
-    stream.wait()
-    device.free_all()
-    return arrays, decoder.describe_faults(faults)
-
-
-# One field of a partition, without a store.
-
-
-def raw_of(field: StoredField, content: bytes, layout: RowLayout, count: int) -> RawPartition:
-    """A partition of which only this field is there; `content` is a blosc frame."""
-    header = frame_header(np.frombuffer(content, np.uint8), field.max_len * field.stored.itemsize)
-    raw = RawField(
-        field,
-        0,
-        len(content),
-        count,
-        0 if header.uncompressed else header.block_bytes,
-        0 if header.uncompressed else header.splits,
-        header.shuffled and not header.uncompressed,
-        16 if header.uncompressed else 0,
-    )
-    s = layout.sizes
-    sizes = (s.states, s.rows, s.transitions, s.halo, layout.actions, layout.width)
-    return RawPartition(0, 0, *sizes, (raw,), len(content), 0)
-
-
-def decoded(device: Device, raw: RawPartition, frames: bytes) -> tuple[dict[str, np.ndarray], str | None]:
-    fields = [f.field for f in raw.fields]
-    decoder = DeviceDecoder(fields, len(frames) + 4, raw.actions_per_state, raw.successors_per_action)
-    buffer = np.zeros(decoder.buffer_bytes, np.uint8)
-    buffer[PLAN_BYTES : PLAN_BYTES + len(frames)] = np.frombuffer(frames, np.uint8)
-    return decoded_on(device, decoder, decoder.plan(raw, buffer), buffer)
-
-
-def frame_of(stream: bytes, size: int) -> bytes:
-    """A blosc frame of one block that is one stream of `size` bytes, not shuffled."""
-    head = bytes([2, 1, 1 << 5 | 0x10, 1])
-    sizes = np.array([size, size, 16 + 4 + 4 + len(stream), 20, len(stream)], "<u4")
-    return head + sizes.tobytes() + stream
-
-
-def bytes_field(n: int) -> StoredField:
-    return StoredField("boundary", np.dtype(bool), np.dtype(bool), None, n, n, True)
 
 
 def inflated(stream: bytes, size: int, device: Device | None = None) -> tuple[bytes, str | None]:
@@ -270,166 +161,6 @@ def test_frames_whose_offsets_lead_out_of_them_are_reported() -> None:
         assert faults is not None, (place, value)
     _, faults = decoded(FencedDevice(), raw_of(bytes_field(500), bytes(good), layout, 500), bytes(good))
     assert faults is None
-
-
-# Encodings.
-
-
-def codec(itemsize: int, level: int = 9, shuffle: int = blosc.SHUFFLE, block: int = 0) -> blosc.Blosc:
-    return blosc.Blosc("lz4", level, shuffle, block, typesize=itemsize)
-
-
-def encoded_field(
-    name: str, encoding: str | None, stored: np.ndarray, dtype: Any, padding: int, most: int, block: int = 0
-) -> tuple[StoredField, bytes]:
-    padded = np.zeros(max(stored.size + padding, 1), stored.dtype)
-    padded[: stored.size] = stored
-    field = StoredField(name, np.dtype(dtype), stored.dtype, encoding, padded.size, most, True)
-    return field, codec(stored.itemsize, block=block).encode(padded)
-
-
-def with_pointers(field: StoredField, content: bytes, layout: RowLayout, count: int) -> tuple[RawPartition, bytes]:
-    """The field behind the pointers that ragged rows need."""
-    raws: list[RawField] = []
-    frames = b""
-    for name, ptr in (("action_ptr", layout.action_ptr), ("successor_ptr", layout.successor_ptr)):
-        if ptr.size:
-            pointers, frame = encoded_field(name, None, ptr, np.uint32, 5, ptr.size)
-            raw = raw_of(pointers, frame, layout, ptr.size).fields[0]
-            raws.append(dataclasses.replace(raw, offset=len(frames)))
-            frames += frame + bytes(-len(frame) % 256)
-    raw = raw_of(field, content, layout, count)
-    raws.append(dataclasses.replace(raw.fields[0], offset=len(frames)))
-    frames += content
-    return dataclasses.replace(raw, fields=tuple(raws), n_bytes=len(frames)), frames
-
-
-def many_states(layout: RowLayout, factor: int) -> RowLayout:
-    """The same rows over and over."""
-    s = layout.sizes
-    sizes = PartitionSizes(s.states * factor, s.rows * factor, s.transitions * factor, 0)
-    pointers = []
-    for ptr in (layout.action_ptr, layout.successor_ptr):
-        steps = np.tile(np.diff(ptr.astype(np.int64)), factor)
-        pointers.append(np.concatenate([[0], np.cumsum(steps)]).astype(np.uint32) if ptr.size else ptr)
-    return RowLayout(sizes, layout.actions, layout.width, *pointers)
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    layout=layouts(),
-    factor=st.sampled_from([1, 3, 200]),
-    dtype=st.sampled_from(["u1", "u2", "u4"]),
-    padding=st.sampled_from([0, 7, 5000]),
-    seed=st.integers(0, 2**32),
-)
-def test_row_differences_become_successors(layout: RowLayout, factor: int, dtype: str, padding: int, seed: int) -> None:
-    layout = many_states(layout, factor)
-    n = layout.sizes.transitions
-    values = np.random.default_rng(seed).integers(0, np.iinfo(dtype).max, n, dtype, endpoint=True)
-    stored = encode("row-delta", values, layout)
-    field, frame = encoded_field("successors", "row-delta", stored, dtype, padding, n)
-    raw, frames = with_pointers(field, frame, layout, n)
-    arrays, faults = decoded(FencedDevice(), raw, frames)
-    assert faults is None
-    np.testing.assert_array_equal(arrays["successors"], values, strict=True)
-    for name, ptr in (("action_ptr", layout.action_ptr), ("successor_ptr", layout.successor_ptr)):
-        if ptr.size:
-            np.testing.assert_array_equal(arrays[name], ptr, strict=True)
-
-
-def probabilities_of(layout: RowLayout, dtype: str, seed: int) -> np.ndarray:
-    """Rows of multiples of 2**-24 that sum to 1."""
-    rng = np.random.default_rng(seed)
-    ptr = layout.successor_ptr if layout.successor_ptr.size else np.arange(layout.sizes.rows + 1) * layout.width
-    out = np.empty(layout.sizes.transitions, dtype)
-    for lo, hi in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
-        cuts = np.sort(rng.integers(0, 2**24 + 1, hi - lo - 1))
-        out[lo:hi] = np.diff(np.concatenate([[0], cuts, [2**24]])) * 2.0**-24
-    return out
-
-
-@pytest.mark.parametrize("encoding", ["fixed24", "fixed24-delta2"])
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    layout=layouts(),
-    uniform=layouts(uniform=True),
-    factor=st.sampled_from([1, 3, 130]),
-    dtype=st.sampled_from(["f4", "f8"]),
-    padding=st.sampled_from([0, 3000]),
-    seed=st.integers(0, 2**32),
-)
-def test_weights_become_probabilities(
-    encoding: str, layout: RowLayout, uniform: RowLayout, factor: int, dtype: str, padding: int, seed: int
-) -> None:
-    layout = many_states(layout if encoding == "fixed24" else uniform, factor)
-    values = probabilities_of(layout, dtype, seed)
-    stored = encode(encoding, values, layout)
-    field, frame = encoded_field("probabilities", encoding, stored, dtype, padding, values.size)
-    raw, frames = with_pointers(field, frame, layout, stored.size)
-    arrays, faults = decoded(FencedDevice(seed % 5), raw, frames)
-    assert faults is None
-    np.testing.assert_array_equal(arrays["probabilities"], values, strict=True)
-
-
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    n=st.one_of(st.integers(1, 300), st.sampled_from([127, 128, 129, 4095, 4096, 4097, 9000])),
-    actions=st.integers(1, 4),
-    smooth=st.booleans(),
-    seed=st.integers(0, 2**32),
-)
-def test_bit_planes_become_durations(n: int, actions: int, smooth: bool, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    bits = rng.integers(0, 2**32, n * actions, np.uint32)
-    durations = np.cumsum(rng.random(n * actions)).astype(np.float32) if smooth else bits.view(np.float32)
-    durations[np.isnan(durations)] = np.inf  # whose bits a conversion may change
-    layout = RowLayout(PartitionSizes(n, n * actions, n * actions, 0), actions, 1)
-    stored = encode("float32-delta2", durations, layout)
-    field, frame = encoded_field("durations", "float32-delta2", stored, "f8", 0, durations.size)
-    arrays, faults = decoded(FencedDevice(), raw_of(field, frame, layout, stored.size), frame)
-    assert faults is None
-    np.testing.assert_array_equal(arrays["durations"].view(np.uint32), durations.view(np.uint32), strict=True)
-
-
-@pytest.mark.parametrize("dtype", ["bool", "u1", "u2", "u4", "i8", "f4", "f8"])
-@pytest.mark.parametrize("block", [0, 1 << 12])
-def test_values_as_they_are_come_through_every_kind_of_frame(dtype: str, block: int) -> None:
-    rng = np.random.default_rng(0)
-    for n, padding in ((1, 0), (130, 0), (4097, 900), (70_001, 3), (9, 100_000)):
-        for top in (1, 2, 200, 2**31):
-            values = rng.integers(0, top, n).astype(dtype)
-            field, frame = encoded_field("halo", None, values, dtype, padding, n, block)
-            layout = RowLayout(PartitionSizes(1, 1, 1, n), 1, 1)
-            arrays, faults = decoded(FencedDevice(), raw_of(field, frame, layout, n), frame)
-            assert faults is None
-            np.testing.assert_array_equal(arrays["halo"].view(dtype), values, strict=True)
-
-
-def test_pointers_that_do_not_rise_are_reported() -> None:
-    layout = RowLayout(PartitionSizes(3, 4, 4, 0), 0, 1, np.array([0, 1, 3, 4], np.uint32))
-    for ptr in ([0, 3, 1, 4], [1, 1, 3, 4], [0, 1, 3, 5], [0, 1, 3, 2**32 - 1]):
-        wrong = dataclasses.replace(layout, action_ptr=np.array(ptr, np.uint32))
-        field, frame = encoded_field("successors", "row-delta", np.zeros(4, "u1"), "u1", 0, 4)
-        raw, frames = with_pointers(field, frame, wrong, 4)
-        faults = decoded(FencedDevice(), raw, frames)[1]
-        assert faults is not None
-        assert faults.startswith("action_ptr of partition 0")
-    for ptr in ([0, 2, 1, 4], [0, 1, 3, 5], [0, 2**31, 2**31, 4], [0, 2**32 - 1, 0, 4]):
-        wrong = RowLayout(PartitionSizes(3, 3, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
-        field, frame = encoded_field("successors", "row-delta", np.zeros(4, "u1"), "u1", 0, 4)
-        raw, frames = with_pointers(field, frame, wrong, 4)
-        faults = decoded(FencedDevice(), raw, frames)[1]
-        assert faults is not None
-        assert faults.startswith("successor_ptr of partition 0")
-
-
-def test_rows_that_leave_their_weights_are_reported() -> None:
-    for ptr in ([0, 0, 4], [0, 4, 4], [0, 5, 4], [4, 0, 4], [0, 2**31, 4]):
-        layout = RowLayout(PartitionSizes(2, 2, 4, 0), 1, 0, successor_ptr=np.array(ptr, np.uint32))
-        field, frame = encoded_field("probabilities", "fixed24", np.ones(2, "u4"), "f4", 0, 4)
-        raw, frames = with_pointers(field, frame, layout, 2)
-        assert decoded(FencedDevice(), raw, frames)[1] is not None
 
 
 # Whole partitions.
