@@ -114,8 +114,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
     say(
         f"{summary['outcome']} in {summary['solve_seconds']:.1f} s: error at most {solution.error_bound:.3g} = "
-        f"{figures['error_over_value_range']:.2g} of the value range; {summary['loads_per_partition']:.1f} loads a "
-        f"partition, {format_bytes(summary['bytes_read'])} read, "
+        f"{figures['error_over_value_range']:.2g} of the value range; {summary['loads_per_partition']:.1f} loads "
+        f"per partition, {format_bytes(summary['bytes_read'])} read, "
         f"{summary['backups'] / store.n_states:.0f} backups per state"
     )
     if solution.outcome.proved and not options.no_verify:

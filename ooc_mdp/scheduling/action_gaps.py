@@ -66,9 +66,7 @@ class ActionGaps:
         self.drift += alike + spread + rounded * (_UP - 1)
 
     def residuals(self, evaluation: Evaluation) -> FloatArray:
-        """float64 [4, P]: bounds on the residuals over all actions, from an evaluation
-
-        Normalised rise and fall, then plain ones.."""
+        """float64 [4, P]: bounds on the residuals over all actions: normalised rise and fall, plain rise and fall."""
         rise, fall, plain_rise, plain_fall = evaluation.measured
         known = np.where(np.isfinite(evaluation.second_best), evaluation.second_best, 0.0)
         others = evaluation.second_best + self.drift + (np.abs(known) + np.abs(self.drift)) * (_UP - 1)

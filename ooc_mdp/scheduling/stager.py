@@ -111,7 +111,7 @@ class Stager:
         """Partitions whose loads have begun and were not yet collected."""
         return list(self._pending)
 
-    def available(self) -> int:
+    def free_slots(self) -> int:
         """How many more loads could begin now."""
         return self.depth - len(self._pending)
 
@@ -132,7 +132,7 @@ class Stager:
         first, later = order[: self.depth + 1].tolist(), order[self.depth + 1 :]
         self.readahead(later[:READAHEAD].tolist())
         for i, partition in enumerate(first):
-            if i > 0 and self.available() <= 0:
+            if i > 0 and self.free_slots() <= 0:
                 break
             self.prefetch(partition, frozenset(first[:i]).__contains__)
 

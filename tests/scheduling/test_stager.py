@@ -284,13 +284,13 @@ def test_as_many_are_free_as_are_not_under_way() -> None:
     bench = Bench(4)
     bench.source.gate.clear()
     with bench.stager:
-        whole = bench.stager.available()
+        whole = bench.stager.free_slots()
         assert whole == bench.stager.depth
         bench.stager.prefetch(2)
-        assert bench.stager.available() == whole - 1
+        assert bench.stager.free_slots() == whole - 1
         bench.source.gate.set()
         bench.stager.load_and_access(2)
-        assert bench.stager.available() == whole
+        assert bench.stager.free_slots() == whole
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -66,7 +66,7 @@ class Beginning:
     def in_flight(self) -> list[int]:
         return self.loading
 
-    def available(self) -> int:
+    def free_slots(self) -> int:
         return 12 - len(self.loading)
 
     def prefetch(self, partition: int, keep: Callable[[int], bool]) -> bool:

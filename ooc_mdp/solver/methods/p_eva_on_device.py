@@ -88,7 +88,7 @@ def _load_until_done(s: SolveState, visit: Visit, dirty: npt.NDArray[np.bool_]) 
 
 def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     """Begin to read the best absent dirty partitions, as many as threads are free and room can be made for."""
-    free = s.stager.available()
+    free = s.stager.free_slots()
     if free <= 0:
         return
     absent = dirty & ~s.cache.present

@@ -93,6 +93,17 @@ def test_partitions_without_rows_keep_their_values(
         before = values
 
 
+def assert_that_all_is_evaluated(kept: Kept) -> None:
+    """All partitions are improved, and the policy is evaluated to a small residual."""
+    everything = list(range(kept.store.n_partitions))
+    kept.improve(everything)
+    assert_that_rows_are_the_policy_s(kept)
+    others = kept.of_states("second_best", "f8")
+    found = evaluated(kept.backend, 1e-8, 10_000)
+    assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
+    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["car", "ragged"])
 def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
@@ -100,13 +111,7 @@ def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
 ) -> None:
     store = stores(name)
     kept = Kept(store, ShuffledDevice(seed), seed=seed, options=SOLVING)
-    everything = list(range(store.n_partitions))
-    kept.improve(everything)
-    assert_that_rows_are_the_policy_s(kept)
-    others = kept.of_states("second_best", "f8")
-    found = evaluated(kept.backend, 1e-8, 10_000)
-    assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
-    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
+    assert_that_all_is_evaluated(kept)
 
 
 @pytest.mark.parametrize(("on_device", "solves"), [(True, False), (False, True), (False, False)])
@@ -116,13 +121,7 @@ def test_rows_may_lie_in_the_host_s_memory_and_the_solver_may_find_no_room(
     monkeypatch.setattr(RowSizes, "placed", lambda self, room: (on_device, solves))
     store = stores("car")
     kept = Kept(store, device(), seed=1, options=SOLVING)
-    everything = list(range(store.n_partitions))
-    kept.improve(everything)
-    assert_that_rows_are_the_policy_s(kept)
-    others = kept.of_states("second_best", "f8")
-    found = evaluated(kept.backend, 1e-8, 10_000)
-    assert_that_an_evaluation_is_true(kept, found, kept.values, others, everything)
-    assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
+    assert_that_all_is_evaluated(kept)
 
 
 def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_path: Path) -> None:
