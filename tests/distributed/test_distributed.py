@@ -51,7 +51,7 @@ def test_public_cases_on_several_workers_have_the_reference_values(
     n = np.load(PUBLIC / name / "model.npz")["state_ptr"].size - 1
     stores = {
         sense: ooc_mdp.convert(
-            PUBLIC / name / "model.npz", tmp_path / f"{sense}.store", sense=sense, partitions=min(n, 5), workers=1
+            PUBLIC / name / "model.npz", tmp_path / f"{sense}.store", sense=sense, partitions=min(n, 5), threads=1
         )
         for sense in {problem["objective"] for problem in problems}
     }
