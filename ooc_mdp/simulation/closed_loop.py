@@ -182,9 +182,9 @@ def _compile_advance(point: Point) -> Callable[..., Any]:
     return advance
 
 
-def _compile_integrate_control(point: Point) -> Callable[..., Any]:
+def _compile_integrate_control(point: Point, advance: Callable[..., Any]) -> Callable[..., Any]:
     """`CompiledSimulation.integrate_control`: where a control leads within a time and so many cells."""
-    rate, look, advance = point.rate, point.look, _compile_advance(point)
+    rate, look = point.rate, point.look
 
     @njit(nogil=True)
     def integrate_control(start, control, grid, max_step, max_duration, cells, p, continues):
@@ -261,9 +261,9 @@ def _compile_decide(lookahead: Callable[..., Any]) -> Callable[..., Any]:
     return decide
 
 
-def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]:
+def _compile_run(point: Point, advance: Callable[..., Any], decide: Callable[..., Any]) -> Callable[..., Any]:
     """`CompiledSimulation.run`."""
-    rate, final, look, advance = point.rate, point.final, point.look, _compile_advance(point)
+    rate, final, look = point.rate, point.final, point.look
 
     @njit(nogil=True)
     def run(start, grid, limits, controls, p, feedback, samples):
@@ -319,6 +319,7 @@ def _compile_run(point: Point, decide: Callable[..., Any]) -> Callable[..., Any]
 def compile_loop(problem: ControlProblem) -> CompiledSimulation:
     """The compiled functions of a problem; they serve all its parameters and grids."""
     point = compile_point(problem)
-    integrate_control = _compile_integrate_control(point)
+    advance = _compile_advance(point)
+    integrate_control = _compile_integrate_control(point, advance)
     decide = _compile_decide(_compile_lookahead(point, integrate_control))
-    return CompiledSimulation(_compile_run(point, decide), value_at, integrate_control)
+    return CompiledSimulation(_compile_run(point, advance, decide), value_at, integrate_control)

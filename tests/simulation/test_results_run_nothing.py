@@ -103,7 +103,7 @@ def test_trust_shows_the_file_and_runs_it(solved):
     assert ran.status == 0, ran.err
     assert f"running the Python file '{solved.file}' (SHA-256 {solved.sha256})" in ran.err
     assert solved.marker.exists()
-    assert len(ooc_mdp.simulate(solved.result, options=SHORT, trust=True).trajectories) == 1
+    assert problem_of(ooc_mdp.open_result(solved.result), trust=True).name == "line"
 
 
 def test_trust_refuses_a_file_that_changed_and_the_file_named_by_the_user_runs(solved):
@@ -113,7 +113,7 @@ def test_trust_refuses_a_file_that_changed_and_the_file_named_by_the_user_runs(s
         ooc_mdp.simulate(solved.result, trust=True)
     assert not solved.marker.exists()
     notes: list[str] = []
-    ooc_mdp.simulate(solved.result, options=SHORT, problem=solved.file, note=notes.append)
+    problem_of(ooc_mdp.open_result(solved.result), str(solved.file), note=notes.append)
     assert solved.marker.exists()
     assert "has changed since" in notes[0]
     assert "leave one of them out" in refused("simulate", solved.result, "--trust", "--problem", solved.file)

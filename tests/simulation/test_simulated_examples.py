@@ -14,9 +14,7 @@ from simulated_problems import solved
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.simulation import (
-    SimulationOptions,
-)
+from ooc_mdp.simulation import SimulationOptions, problem_of
 
 CART_POLE = REPOSITORY / "docs" / "examples" / "cart_pole.py"
 REACTION_WHEEL = REPOSITORY / "docs" / "examples" / "reaction_wheel_pendulum.py"
@@ -71,7 +69,9 @@ def test_a_file_that_moved_or_changed_is_found_or_spoken_of(balanced):
         ran = ooc("simulate", balanced, "--problem", moved, "--duration", 2)
         assert (ran.status, ran.err) == (0, "")
         moved.write_text(moved.read_text() + "\n# changed\n")
-        assert "has changed since" in ooc("simulate", balanced, "--problem", moved, "--duration", 2).err
+        notes: list[str] = []
+        problem_of(ooc_mdp.open_result(balanced), str(moved), note=notes.append)
+        assert "has changed since" in notes[0]
         assert "is no Python file" in refused("simulate", balanced, "--problem", "single-pendulum")
     finally:
         shutil.copy(CART_POLE, file)

@@ -94,7 +94,7 @@ def test_each_method_proves_its_bound_from_any_cache(
             # The thesis's H2 finishes what has the largest values before anything else: where partitions form cycles,
             # visits grow exponentially with their number.
             exact = method.get("priority", "").startswith("exact-")
-            solution = solve(store, discount, method, cache=cache, epsilon=epsilon, time_limit=2.0 if exact else None)
+            solution = solve(store, discount, method, cache=cache, epsilon=epsilon, time_limit=0.5 if exact else None)
             assert_that_all_claims_hold(solution, store, rows, best, discount)
             assert solution.outcome is Outcome.PROVED or (exact and solution.outcome is Outcome.TIME_LIMIT)
             assert solution.certificate.target == epsilon

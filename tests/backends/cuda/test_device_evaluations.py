@@ -167,8 +167,8 @@ def test_the_solver_takes_fewer_products_than_sweeps_where_chains_mix_slowly(
     for options in (EvaluationOptions(), SWEEPING):
         kept = Kept(stores("random"), device(), discount=0.999, options=options)
         kept.improve(range(5))
-        found = evaluated(kept.backend, 1e-6, 100_000)
-        assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-6
+        found = evaluated(kept.backend, 1e-4, 100_000)
+        assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-4
         backups.append(found.backups)
     solved, swept = backups
     assert solved < swept / 10
