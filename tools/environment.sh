@@ -8,6 +8,9 @@
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 environment=$repository/.venv
 
+# Hundreds of processes import the package and its libraries: where no bytecode is kept, each compiles them anew.
+unset PYTHONDONTWRITEBYTECODE
+
 fail() {
     printf '%s: %s\n' "$(basename "$0")" "$1" >&2
     exit 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def test_a_solve_killed_at_several_moments_is_resumed_to_the_same_answer(store, 
     for number in np.linspace(1, 0.9 * changes, kills).astype(int).tolist():
         output = tmp_path / str(number) / "r"
         output.parent.mkdir()
-        assert killed_at(number, tmp_path, saving_command_in_a_fork, *solving(store, output))
+        while not killed_at(number, tmp_path, saving_command_in_a_fork, *solving(store, output)):
+            number = 9 * number // 10  # no two solves load partitions alike: this one had ended before
+            shutil.rmtree(output)
         check_leftovers(output)
         check_resumed(store, output, whole)
 
