@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -148,7 +147,7 @@ def solve(
     )
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
     asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
-    cluster = requested_cluster(asked, device)
+    cluster = requested_cluster(asked)
     return solve_with(lambda: _opened(store), options, run, cluster, progress=progress, note=note)
 
 
@@ -195,19 +194,10 @@ def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | No
     return solve_discounted
 
 
-def requested_cluster(asked: ClusterOptions, device: str) -> ClusterOptions | None:
-    """How to solve on several workers; None to solve in this process.
-
-    A machine with several GPUs gets a worker for each where nothing else is said, `device` included.
-    """
+def requested_cluster(asked: ClusterOptions) -> ClusterOptions | None:
+    """How to solve on several workers; None, where none are asked for, to solve in this process."""
     if asked.workers is not None:
         return asked
-    if device == "auto":
-        from ooc_mdp.backends.cuda.device import device_count
-
-        devices = device_count()
-        if devices > 1:
-            return replace(asked, workers=devices)
     if asked != ClusterOptions():
         raise OptionsError(
             "placement, rebalance, worker_timeout and stage (--placement, --rebalance, --worker-timeout, --stage) "

@@ -244,8 +244,8 @@ class ClusterChoices:
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Number of workers on this machine, one per GPU or CPU process.  [default: one per GPU where there "
-            "are several, else none]"
+            help="Number of workers on this machine, one per GPU or CPU process.  [default: solve in this process, on "
+            "one GPU]"
         ),
     ] = None
     scheduler: Annotated[
@@ -273,10 +273,10 @@ class ClusterChoices:
         ),
     ] = None
 
-    def options(self, device: str) -> ClusterOptions | None:
+    def options(self) -> ClusterOptions | None:
         """The options of `api.solve_with`; None to solve in this process."""
         from ooc_mdp import api
 
         asked = dataclasses.asdict(self)
         workers = workers_of(asked.pop("workers"), asked.pop("scheduler"))
-        return api.requested_cluster(ClusterOptions(workers, **asked), device)
+        return api.requested_cluster(ClusterOptions(workers, **asked))

@@ -48,7 +48,7 @@ def solve(
     from ooc_mdp.report.summaries import print_solution
 
     options, asked = choices.options(discount), run.options()
-    spread = cluster.options(choices.device)
+    spread = cluster.options()
     line = SolveProgressLine()
 
     def note(text: str) -> None:
