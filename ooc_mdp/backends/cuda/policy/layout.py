@@ -57,6 +57,7 @@ PROGRESS = np.dtype(
         *((name, "f8") for name in ("stop", "rho", "alpha", "omega", "beta", "residual", "first_residual")),
         ("size", "f8"),
         ("change", "f8", MAX_SWEEPS),
+        ("claims", "u4", MAX_SWEEPS),
         *((name, "u4") for name in ("tickets", "state", "products", "unused")),
     ]
 )

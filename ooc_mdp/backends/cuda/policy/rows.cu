@@ -5,7 +5,9 @@
 //
 // A thread takes a state at a time, a block a *chunk* of up to 256 states of one partition; as many blocks as the
 // device runs at once go through all chunks, so that a sum is of few parts, and sweeps move on through the states: what
-// they read of the chunks before is new, and sweeps that go back and forth carry values both ways. A sweep reads
+// they read of the chunks before is new, and sweeps that go back and forth carry values both ways. Blocks of a sweep
+// claim chunks in their order and so stay near each other: the values that one has read are in the second-level cache for
+// the others, where blocks that stride over chunks drift apart. A sweep reads
 // width * (4 + sizeof(REAL)) + sizeof(REWARD) + 8 (+ 8 VARIES) bytes of each state and the values of its successors;
 // an iteration of BiCGSTAB does so twice and moves 168 bytes more. Sums are taken in an order that depends on the
 // number of blocks alone, so a solver's steps repeat; in-place sweeps need not. What is claimed is measured last of
@@ -25,6 +27,7 @@ typedef long long i64;
 typedef unsigned int u32;
 
 #define BLOCK 256
+#define CLAIM 2            // chunks that a block claims at a time
 #define MAX_SWEEPS 64
 #define RESULTS 9
 #define GROWN 1e8          // times its first largest residual: a solver's sums have lost what matters
@@ -43,6 +46,7 @@ struct Progress {
     double residual, first_residual;
     u64 size;              // bits of the largest |V|
     u64 change[MAX_SWEEPS];   // bits of the largest change of each sweep
+    u32 claims[MAX_SWEEPS];   // of each sweep, beyond the first of each block
     u32 tickets, state, products, unused;
 };
 
@@ -71,15 +75,36 @@ __device__ __forceinline__ u64 encoded(double x) {
 __device__ __forceinline__ double bounded(double x) { return x < infinity() ? x : infinity(); }
 
 // f(chunk, i, state) for every state that has rows, in this thread's chunks. The next chunk is asked for early.
-template <class F> __device__ __forceinline__ void for_states(const Evaluation& e, bool back, F f) {
+template <class F> __device__ __forceinline__ void for_states(const Evaluation& e, F f) {
     i64 c = blockIdx.x;
     if (c >= e.count) return;
-    Chunk next = e.chunks[back ? e.count - 1 - c : c];
+    Chunk next = e.chunks[c];
     while (c < e.count) {
         const Chunk chunk = next;
         c += gridDim.x;
-        if (c < e.count) next = e.chunks[back ? e.count - 1 - c : c];
+        if (c < e.count) next = e.chunks[c];
         if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x);
+    }
+}
+
+// f(chunk, i, state) likewise, in chunks that blocks claim by a counter that begins at 0. The next claim is made before
+// the work on this one.
+template <class F> __device__ __forceinline__ void for_claims(const Evaluation& e, bool back, u32* counter, F f) {
+    __shared__ u32 claims[2];
+    const i64 count = (e.count + CLAIM - 1) / CLAIM;
+    int now = 0;
+    if (threadIdx.x == 0) claims[0] = blockIdx.x;
+    while (true) {
+        __syncthreads();
+        const i64 claim = claims[now];
+        if (claim >= count) return;
+        now ^= 1;
+        if (threadIdx.x == 0) claims[now] = gridDim.x + (gridDim.x < count ? atomicAdd(counter, 1u) : claim);
+        const i64 begin = claim * CLAIM, end = min(begin + CLAIM, e.count);
+        for (i64 c = begin; c < end; ++c) {
+            const Chunk chunk = e.chunks[back ? e.count - 1 - c : c];
+            if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x);
+        }
     }
 }
 
@@ -187,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sweep_rows(const Evaluation 
         }
     }
     double m[2] = {0.0, 0.0};
-    for_states(e, back, [&](const Chunk& c, u32 i, i64 state) {
+    for_claims(e, back, progress.claims + sweep, [&](const Chunk& c, u32 i, i64 state) {
         const double before = e.values[state], now = backup_of(e, c, i, state);
         e.values[state] = now;
         m[0] = fmax(m[0], bounded(fabs(now - before)));
@@ -238,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) measure_rows(const Evaluatio
 // r = shadow = p = r + g P V - V; z = 0.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluation e) {
     double x[3] = {0.0, 0.0, 0.0};
-    for_states(e, false, [&](const Chunk& c, u32 i, i64 state) {
+    for_states(e, [&](const Chunk& c, u32 i, i64 state) {
         const double r = backup_of(e, c, i, state) - e.values[state];
         e.r[state] = e.shadow[state] = e.p[state] = r;
         e.z[state] = 0.0;
@@ -258,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_direction(const Evalu
     Progress& q = *e.progress;
     if (q.state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};
-    for_states(e, false, [&](const Chunk& c, u32 i, i64 state) {
+    for_states(e, [&](const Chunk& c, u32 i, i64 state) {
         const double v = product_of(e, c, i, state, e.p);
         e.v[state] = v;
         x[0] += e.shadow[state] * v;
@@ -273,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_direction(const Evalu
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_half(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     const double alpha = e.progress->alpha;
-    for_states(e, false, [&](const Chunk&, u32, i64 state) { e.r[state] -= alpha * e.v[state]; });
+    for_states(e, [&](const Chunk&, u32, i64 state) { e.r[state] -= alpha * e.v[state]; });
 }
 
 // t = (1 - g P) s;  omega = t s / (t t).
@@ -281,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_minimise(const Evalua
     Progress& q = *e.progress;
     if (q.state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};
-    for_states(e, false, [&](const Chunk& c, u32 i, i64 state) {
+    for_states(e, [&](const Chunk& c, u32 i, i64 state) {
         const double t = product_of(e, c, i, state, e.r);
         e.t[state] = t;
         x[0] += t * e.r[state];
@@ -299,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
     if (q.state != RUNNING) return;
     const double alpha = q.alpha, omega = q.omega;
     double x[3] = {0.0, 0.0, 0.0};
-    for_states(e, false, [&](const Chunk&, u32, i64 state) {
+    for_states(e, [&](const Chunk&, u32, i64 state) {
         const double s = e.r[state], r = s - omega * e.t[state];
         const double z = e.z[state] + alpha * e.p[state] + omega * s;
         e.z[state] = z;
@@ -321,14 +346,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_turn(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     const double beta = e.progress->beta, omega = e.progress->omega;
-    for_states(e, false, [&](const Chunk&, u32, i64 state) {
+    for_states(e, [&](const Chunk&, u32, i64 state) {
         e.p[state] = e.r[state] + beta * (e.p[state] - omega * e.v[state]);
     });
 }
 
 // V += z, and z begins again at 0: later iterations go on as they would have.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_apply(const Evaluation e) {
-    for_states(e, false, [&](const Chunk&, u32, i64 state) {
+    for_states(e, [&](const Chunk&, u32, i64 state) {
         e.values[state] += e.z[state];
         e.z[state] = 0.0;
     });
