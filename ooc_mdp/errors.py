@@ -1,13 +1,17 @@
 """Every error that a user can cause, each saying what, where, the numbers and the remedy.
 
 The command line turns any :class:`OocMdpError` into a short message and exit status 2; anything else that
-escapes is a defect of ours. Nothing here imports the rest of the package.
+escapes is a defect of ours. Nothing here imports the rest of the package but `ooc_mdp.quoting`.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from os import PathLike
 from typing import Any
+
+from ooc_mdp.quoting import shorten
 
 __all__ = [
     "ClusterError",
@@ -18,8 +22,23 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "StoreError",
+    "SystemFailureError",
     "UndefinedTotalError",
+    "raise_system_failure",
+    "system_remedy",
 ]
+
+_MOST_CHARACTERS = 1000
+"""Of a message about a file, whatever names and tokens it quotes from there."""
+
+_REMEDIES = {
+    errno.EMFILE: "this process may not open more files; allow more (ulimit -n 1024, for example) and try again",
+    errno.ENFILE: "the system may not open more files; end other programs, or allow more (sysctl fs.file-max)",
+    errno.ENOMEM: "end other programs, or lower --cache, --partition-size and --threads",
+    errno.EIO: "look at the disk, or choose another",
+    errno.ESTALE: "mount the file system again",
+}
+"""What to do about failures of the system that say nothing about the file that was asked for."""
 
 
 class OocMdpError(Exception):
@@ -73,7 +92,7 @@ class InputError(OocMdpError):
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path}, line {self.line}"
-        return f"{where}: {self.message}"
+        return f"{where}: {shorten(self.message, _MOST_CHARACTERS)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.message, self.line)
@@ -85,6 +104,23 @@ class StoreError(OocMdpError):
 
 class DamagedStoreError(StoreError):
     """A file of an open store is not the one in its manifest any more, or the store was replaced while it was read."""
+
+
+class SystemFailureError(OocMdpError):
+    """The operating system lacks what reading takes, or a disk fails; the files themselves may be whole."""
+
+
+def system_remedy(error: BaseException) -> str | None:
+    """What to do about a failure of the system; None for errors that say something about the file."""
+    code = error.errno if isinstance(error, OSError) else None
+    return None if code is None else _REMEDIES.get(code)
+
+
+def raise_system_failure(error: BaseException, path: str | PathLike[str]) -> None:
+    """Raise SystemFailureError where an error is no fault of the file that was being read; else do nothing."""
+    remedy = system_remedy(error)
+    if remedy is not None and isinstance(error, OSError) and error.errno is not None:
+        raise SystemFailureError(f"{os.fspath(path)} cannot be read: {os.strerror(error.errno)}; {remedy}") from error
 
 
 class MemoryBudgetError(OocMdpError):

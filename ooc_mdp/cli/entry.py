@@ -13,7 +13,8 @@ import typer
 
 from ooc_mdp.cli import kernels, results, solving, stores  # noqa: F401  (they add their commands)
 from ooc_mdp.cli.application import app
-from ooc_mdp.errors import OocMdpError
+from ooc_mdp.errors import OocMdpError, system_remedy
+from ooc_mdp.quoting import printable
 
 __all__ = ["main"]
 
@@ -58,7 +59,8 @@ def main() -> None:
     except OocMdpError as error:
         _fail(str(error), 2)
     except OSError as error:
-        _fail(f"the system reports: {error}", 2)
+        remedy = system_remedy(error)
+        _fail(f"the system reports: {error}" + ("" if remedy is None else f"; {remedy}"), 2)
     except MemoryError as error:
         remedy = "lower --cache (solve), or --partition-size and --threads (convert, generate)"
         _fail(f"out of memory ({error or 'no details'}); {remedy}", 2)
@@ -68,5 +70,6 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print(f"error: {message}" if status == 2 else message, file=sys.stderr)
+    shown = printable(message)
+    print(f"error: {shown}" if status == 2 else shown, file=sys.stderr)
     sys.exit(status)

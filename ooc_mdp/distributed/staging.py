@@ -11,6 +11,7 @@ or damaged is read from the shared store, and where the disk is full the solve c
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -27,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.distributed.messages import StagingCounts
-from ooc_mdp.errors import StoreError
+from ooc_mdp.errors import StoreError, SystemFailureError
 from ooc_mdp.model.partition import PartitionTable, RawPartition
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import TableMemory
@@ -35,6 +36,7 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.layout import READ_FIELDS, chunk_name
 from ooc_mdp.store.locks import try_lock
+from ooc_mdp.store.mark import ForeignPathError, claim_directory
 
 __all__ = ["NodeStaging", "StagedStore"]
 
@@ -63,13 +65,18 @@ class NodeStaging:
             self._directory = self._enter()
         except OSError as error:
             self._directory = error
+        except (ForeignPathError, SystemFailureError) as error:
+            self._directory = OSError(errno.EEXIST, str(error))
 
     def _enter(self) -> Directory:
         while True:
             self.path.mkdir(exist_ok=True)
+            if self.path.is_symlink():
+                raise ForeignPathError(self.path)
             directory = Directory(self.path)
             try_lock(directory.fd, fcntl.LOCK_SH)
             if directory.is_at_its_path():  # else the last worker of another solve has just removed it
+                claim_directory(directory.fd, self.path)
                 return directory
 
     def count(self, name: str, n_bytes: int) -> None:

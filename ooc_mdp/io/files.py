@@ -11,7 +11,7 @@ import stat
 from os import PathLike
 from typing import BinaryIO
 
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, raise_system_failure
 
 __all__ = ["file_size", "open_file"]
 
@@ -38,6 +38,7 @@ def open_file(path: str | PathLike[str]) -> BinaryIO:
     ------
     InputError : it does not exist, may not be read, or is a directory, a pipe or a device. A pipe is refused
         without waiting for its writer.
+    SystemFailureError : the system lacks file descriptors, or the disk fails.
     """
     name = os.fspath(path)
     try:
@@ -51,6 +52,7 @@ def open_file(path: str | PathLike[str]) -> BinaryIO:
     except PermissionError:
         raise InputError(name, "no permission to read it; check its owner and mode (chmod u+r)") from None
     except (OSError, ValueError) as error:
+        raise_system_failure(error, name)
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(name, f"cannot be opened: {reason}; check the path") from None
     try:

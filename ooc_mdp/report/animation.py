@@ -145,18 +145,12 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
     frames = np.append(np.arange(0.0, trajectory.duration, 1.0 / _FRAMES_PER_SECOND), trajectory.duration)
     samples = np.minimum(np.searchsorted(trajectory.times, frames), trajectory.times.size - 1)
     writer = writers["pillow" if file.suffix == ".gif" else "ffmpeg"](fps=_FRAMES_PER_SECOND)
-    with atomic_file(file, overwrite=overwrite) as temporary:
-        named = temporary.with_suffix(f".partial{file.suffix}")  # writers choose the format by the name
-        try:
-            with writer.saving(figure, str(named), dpi=80):
-                for sample in samples.tolist():
-                    action = int(trajectory.actions[sample])
-                    drawing.show(trajectory.states[sample], problem.controls[max(action, 0)])
-                    panel.set_title(f"{problem.name}, {trajectory.times[sample]:.2f}")
-                    writer.grab_frame()
-            named.replace(temporary)
-        finally:
-            named.unlink(missing_ok=True)
+    with atomic_file(file, overwrite=overwrite) as temporary, writer.saving(figure, str(temporary), dpi=80):
+        for sample in samples.tolist():
+            action = int(trajectory.actions[sample])
+            drawing.show(trajectory.states[sample], problem.controls[max(action, 0)])
+            panel.set_title(f"{problem.name}, {trajectory.times[sample]:.2f}")
+            writer.grab_frame()
 
 
 def _matplotlib() -> tuple[Any, Any]:

@@ -26,7 +26,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, raise_system_failure
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.trace import TRACE_COLUMNS, TRACE_DIGEST, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
 
@@ -96,6 +96,7 @@ def read_trace(path: str | Path) -> AccessTrace:
         with _regular(path) as file:
             return _Reader(path).read(file)
     except OSError as error:
+        raise_system_failure(error, path)
         raise InputError(path, f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InputError(path, "is no text, so no trace of ooc-mdp solve --trace") from None

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError
+from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError, SystemFailureError
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
@@ -26,6 +27,7 @@ from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.store.checkpoint import (
     CheckpointWriteError,
     check_arrays,
+    check_checkpoint_place,
     check_policy,
     checkpoint_path,
     load_checkpoint,
@@ -74,10 +76,15 @@ def open_output(
     StoreError : result or trace cannot be written, or something is there that may not be replaced.
     BusyError : another process writes the output or reads what is there.
     """
-    with table.hold(), locked_output(run.output, partial(check_output, replace=run.resume or run.overwrite)):
+    with table.hold(), locked_output(run.output, partial(_check_places, run=run)):
         if run.trace is not None:
             check_trace(run.trace, run.overwrite, run.output)
         yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, "discount": discount}, note)
+
+
+def _check_places(output: Path, run: RunOptions) -> None:
+    check_output(output, replace=run.resume or run.overwrite)
+    check_checkpoint_place(checkpoint_path(output), run.resume)
 
 
 class Output:
@@ -203,21 +210,22 @@ class Output:
 
     @contextmanager
     def saved_on_damage(self, take: TakeSnapshot) -> Iterator[None]:
-        """Where the table is damaged or replaced under a solve, save what was solved before the error continues.
+        """Where the table is damaged or cannot be read under a solve, save what was solved before the error continues.
 
         Everything that was read until then had the manifest's checksums, so values and bounds are those of the store.
         """
         try:
             yield
-        except DamagedStoreError as error:
+        except (DamagedStoreError, SystemFailureError) as error:
             try:
                 saved = self.save(take)
             except CheckpointWriteError as unwritten:
-                raise DamagedStoreError(f"{error}; {unwritten}") from error
+                raise type(error)(f"{error}; {unwritten}") from error
             if not saved:
                 raise
-            raise DamagedStoreError(
-                f"{error}; what was solved is in the checkpoint: once the store is whole again, continue with --resume"
+            then = "the store is whole again" if isinstance(error, DamagedStoreError) else "it can be read"
+            raise type(error)(
+                f"{error}; what was solved is in the checkpoint: once {then}, continue with --resume"
             ) from error
 
     def finish(

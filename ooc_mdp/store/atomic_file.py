@@ -1,4 +1,7 @@
-"""Single output files: checked before the work, written under a temporary name and moved into place when complete."""
+"""Single output files: checked before the work, written in a temporary directory and moved into place when complete.
+
+FOLDER/.NAME.partial/NAME    in a marked directory (`ooc_mdp.store.mark`), until it is FOLDER/NAME
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.store.disk_errors import advice
-from ooc_mdp.store.transaction import check_not_inside_store, fsync_path
+from ooc_mdp.store.mark import is_leftover
+from ooc_mdp.store.transaction import check_not_inside_store, fsync_path, temporary_directory
 
 __all__ = ["atomic_file", "check_output_files"]
 
@@ -50,26 +54,37 @@ def _check_place(file: Path, overwrite: bool) -> None:
         raise StoreError(f"{file} is a device or pipe, which is not replaced; name another file")
     if file.exists() and not overwrite:
         raise StoreError(f"{file} exists; name another file, or replace it with --overwrite")
+    with contextlib.suppress(OSError):  # which is for whoever opens it to explain
+        is_leftover(_scratch(file))
+
+
+def _scratch(file: Path) -> Path:
+    """The directory in which a file is written."""
+    return file.with_name(f".{file.name}.partial")
 
 
 @contextlib.contextmanager
 def atomic_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yield the path to write to; its contents are synchronized and become `file` in one step when the block ends
-    without an error.
+    """Yield a path of the same name to write to; its contents are synchronized and become `file` in one step when the
+    block ends without an error.
 
     Raises
     ------
     StoreError : the file exists and may not be replaced, is no regular file, or cannot be written.
+    ForeignPathError : something that this program did not make has the temporary directory's name.
+    BusyError : another process writes the file.
     """
     _check_place(file, overwrite)
-    temporary = file.with_name(f".{file.name}.partial")
     moved = False
     try:
-        yield temporary
-        fsync_path(temporary)
-        temporary.replace(file)
-        moved = True
-        fsync_path(file.parent)
+        with temporary_directory(_scratch(file), file) as scratch:
+            temporary = scratch / file.name
+            yield temporary
+            fsync_path(temporary)
+            _check_place(file, overwrite)
+            temporary.replace(file)
+            moved = True
+            fsync_path(file.parent)
     except OSError as error:
         reason = error.strerror or f"no room ({error})"
         if moved:
@@ -77,6 +92,3 @@ def atomic_file(file: Path, *, overwrite: bool) -> Iterator[Path]:
                 f"{file} is complete and in its place, but may be lost if the power fails: {reason}"
             ) from error
         raise StoreError(f"cannot write {file}: {reason}; {advice(error)}, or name a file elsewhere") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

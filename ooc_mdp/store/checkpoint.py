@@ -2,12 +2,16 @@
 
 The file holds values, policy, bounds and counters and ends with the SHA-256 of everything before it
 (:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and renamed, so that a power
-cut leaves the previous one. It belongs to one table (fingerprint), sense and discount.
+cut leaves the previous one. A file that has one of the two names and does not begin as a checkpoint is never written
+to, replaced or removed. A checkpoint belongs to one table (fingerprint), sense and discount.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import stat
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.store.disk_errors import advice
+from ooc_mdp.store.mark import ForeignPathError
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
 from ooc_mdp.store.sealed_file import ForeignFileError, SealError, read_sealed_file, write_sealed_file
 from ooc_mdp.store.transaction import fsync_path
@@ -27,8 +32,10 @@ __all__ = [
     "CHECKPOINT_SUFFIX",
     "CheckpointWriteError",
     "check_arrays",
+    "check_checkpoint_place",
     "check_policy",
     "checkpoint_path",
+    "is_checkpoint",
     "load_checkpoint",
     "read_checkpoint",
     "remove_checkpoint",
@@ -68,7 +75,53 @@ def _temporary(path: Path) -> Path:
 def remove_checkpoint(path: Path) -> None:
     """Remove a checkpoint that is no longer needed, and what a run that was killed while it wrote one left."""
     for file in (path, _temporary(path)):
-        file.unlink(missing_ok=True)
+        _remove_if_ours(file)
+
+
+def check_checkpoint_place(path: Path, resume: bool) -> None:
+    """Refuse, before there is any work, what is no checkpoint and would have to be replaced by one.
+
+    Parameters
+    ----------
+    resume : whether the checkpoint is going to be read, which has its own messages for a damaged one.
+
+    Raises
+    ------
+    ForeignPathError : the name under which a checkpoint is written is taken by something else.
+    StoreError : the checkpoint's own name is.
+    """
+    if os.path.lexists(_temporary(path)) and not _begins_as_checkpoint(_temporary(path)):
+        raise ForeignPathError(_temporary(path))
+    if path.is_symlink():
+        raise StoreError(f"{path} is a symbolic link, which no checkpoint replaces; remove it, or name another output")
+    if not resume and os.path.lexists(path) and not _begins_as_checkpoint(path):
+        raise StoreError(
+            f"{path} is no checkpoint of ooc-mdp and is not replaced by one; move it, or name another output"
+        )
+
+
+def _remove_if_ours(path: Path) -> None:
+    """Remove what this run or another one wrote or began to write; what else has the name stays."""
+    if _begins_as_checkpoint(path):
+        path.unlink(missing_ok=True)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path looks like a checkpoint of any version, whole or not."""
+    return _begins_as_checkpoint(path) and path.stat().st_size > 0
+
+
+def _begins_as_checkpoint(path: Path) -> bool:
+    """Whether a path is a file that begins as a checkpoint of any version, as far as it goes: a kill may cut it off."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        title = _TITLE.encode()
+        return stat.S_ISREG(os.fstat(fd).st_mode) and title.startswith(os.read(fd, len(title)).rstrip(b"\0"))
+    finally:
+        os.close(fd)
 
 
 def save_checkpoint(
@@ -86,15 +139,18 @@ def save_checkpoint(
     facts = {"identity": identity, "statistics": asdict(statistics)}
     temporary = _temporary(path)
     try:
+        _remove_if_ours(temporary)
         write_sealed_file(temporary, f"{_TITLE} {_VERSION}", facts, arrays)
         fsync_path(temporary)
+        if os.path.lexists(path) and not _begins_as_checkpoint(path):
+            raise FileExistsError(errno.EEXIST, "something else has its name", str(path))
         temporary.replace(path)
         fsync_path(path.parent)
     except OSError as error:
         raise CheckpointWriteError(path, error) from error
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            _remove_if_ours(temporary)
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt.NDArray[Any]], SolveStatistics] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ooc_mdp.errors import DamagedStoreError, StoreError
+from ooc_mdp.errors import DamagedStoreError, StoreError, raise_system_failure
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.layout import chunk_name
 
@@ -17,8 +17,9 @@ REMEDY = "convert or generate again"
 
 
 def unreadable_chunk(directory: Directory, name: str, p: int, error: Exception) -> DamagedStoreError:
-    """Why the chunk of a field of partition p cannot be read."""
+    """Why the chunk of a field of partition p cannot be read; raises SystemFailureError where it is not the chunk."""
     path = directory.path / chunk_name(name, p, 0)
+    raise_system_failure(error, path)
     if not directory.is_at_its_path():
         return DamagedStoreError(
             f"field {name} of partition {p} cannot be read any more ({error}): {directory.path} was replaced or "

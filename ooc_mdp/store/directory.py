@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ooc_mdp.errors import StoreError
+from ooc_mdp.errors import StoreError, raise_system_failure
 from ooc_mdp.store.locks import OpenDirectory, is_at, try_lock
 
 __all__ = ["Directory"]
@@ -23,10 +23,15 @@ class Directory(OpenDirectory):
     Raises
     ------
     OSError : there is none, or it cannot be opened.
+    SystemFailureError : the system lacks file descriptors, or the disk fails.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        try:
+            super().__init__(path)
+        except OSError as error:
+            raise_system_failure(error, path)
+            raise
         self.path = path
 
     def is_at_its_path(self) -> bool:
@@ -41,7 +46,11 @@ class Directory(OpenDirectory):
         ------
         StoreError : another process is replacing it, or has since it was opened.
         """
-        lock = OpenDirectory(Path("."), self.fd)  # opened again, so that each holder has a lock of its own
+        try:
+            lock = OpenDirectory(Path("."), self.fd)  # opened again, so that each holder has a lock of its own
+        except OSError as error:
+            raise_system_failure(error, self.path)
+            raise
         try:
             try:
                 try_lock(lock.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

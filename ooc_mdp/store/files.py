@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ooc_mdp.store.check_table import Finding
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, SMALL_ARRAYS, small_array_shape
+from ooc_mdp.store.mark import MARK_FILE
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.regular_file import read_metadata_file
 
@@ -24,7 +25,7 @@ def check_files(store: Store) -> list[Finding]:
     for entry in sorted(os.scandir(store.path), key=lambda e: e.name):
         if entry.name in store.fields and entry.is_dir():
             findings += _surplus(Path(entry.path), entry.name, chunks)
-        elif entry.name not in (GROUP_FILE, JOURNAL_FILE) and entry.name not in SMALL_ARRAYS:
+        elif entry.name not in (GROUP_FILE, JOURNAL_FILE, MARK_FILE) and entry.name not in SMALL_ARRAYS:
             findings.append(Finding(entry.name, None, f"unexpected: {entry.path}"))
     for name in store.fields:
         for p in range(store.n_partitions):

@@ -25,6 +25,9 @@ from ooc_mdp.store.layout import JOURNAL_FILE
 __all__ = ["Journal", "describe_differences"]
 
 
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 class Journal:
     """One journal, open for appending; any thread may append. A context manager, which closes it."""
 
@@ -40,7 +43,7 @@ class Journal:
     @classmethod
     def create(cls, root: Path, header: Mapping[str, Any]) -> Self:
         """An empty journal in a directory that has none."""
-        file = os.open(root / JOURNAL_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        file = os.open(root / JOURNAL_FILE, _APPEND | os.O_CREAT | os.O_EXCL, 0o666)
         _write(file, header)
         return cls(file, json.loads(json.dumps(header)), {})
 
@@ -48,7 +51,7 @@ class Journal:
     def resume(cls, root: Path) -> Self | None:
         """The journal of a directory, what follows its last whole line cut off; None if it has none."""
         try:
-            file = os.open(root / JOURNAL_FILE, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            file = os.open(root / JOURNAL_FILE, _APPEND)
         except FileNotFoundError:
             return None
         with os.fdopen(os.dup(file), "rb") as lines:

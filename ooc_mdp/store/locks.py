@@ -43,9 +43,10 @@ class OpenDirectory:
 
     fd = -1
 
-    def __init__(self, path: Path, start: int | None = None) -> None:
-        """Open a path, relative to the descriptor `start` where there is one."""
-        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=start)
+    def __init__(self, path: Path, start: int | None = None, *, follow: bool = True) -> None:
+        """Open a path, relative to the descriptor `start` where there is one; a link only where links are followed."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        self.fd = os.open(path, flags, dir_fd=start)
 
     def close(self) -> None:
         """Close it, and give back its lock."""
@@ -74,10 +75,10 @@ def try_lock(fd: int, operation: int) -> bool:
     return True
 
 
-def is_at(fd: int, path: Path) -> bool:
+def is_at(fd: int, path: Path, *, follow: bool = True) -> bool:
     """Whether a path leads to the open file or directory; False after it was moved, replaced or removed."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=follow))
     except FileNotFoundError:
         return False
 

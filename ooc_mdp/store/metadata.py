@@ -31,6 +31,7 @@ from ooc_mdp.store.layout import (
     small_array_shape,
 )
 from ooc_mdp.store.manifest import table_fingerprint
+from ooc_mdp.store.mark import ForeignPathError, is_leftover
 from ooc_mdp.store.regular_file import read_metadata_file
 from ooc_mdp.store.seal import digest_of
 
@@ -163,12 +164,19 @@ def why_no_store(root: Path) -> str:
         return f"{root} is no store: it has no {GROUP_FILE}; give the directory that convert or generate wrote"
     partial = root.with_name(root.name + PARTIAL_SUFFIX)
     previous = root.with_name(root.name + PREVIOUS_SUFFIX)
-    if previous.exists():
+    if _is_leftover(previous):
         return f"{root} does not exist, but {previous} was being replaced by it; rename it back or {_REMEDY}"
-    if partial.exists():
+    if _is_leftover(partial):
         remedy = _remedy_of_partial(partial, root)
         return f"{root} is half-written ({partial} exists): wait for its conversion or {remedy}"
     return f"{root} does not exist; make a store with convert or generate"
+
+
+def _is_leftover(path: Path) -> bool:
+    try:
+        return is_leftover(path)
+    except (OSError, ForeignPathError):
+        return False
 
 
 def _remedy_of_partial(partial: Path, store: Path) -> str:

@@ -194,6 +194,10 @@ class _OutputLock:
                 self._fd = os.open(self.path, _FLAGS | os.O_RDWR | os.O_CREAT, 0o666)
             except (IsADirectoryError, NotADirectoryError):
                 raise self._foreign() from None
+            except OSError as error:
+                if error.errno == errno.ELOOP:  # a symbolic link
+                    raise self._foreign() from None
+                raise
             self._check_ours(self._fd)
             try:
                 has_locks = try_lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,7 +209,7 @@ class _OutputLock:
                 self._close()
                 self._take_by_name(owner)
                 return
-            if is_at(self._fd, self.path):
+            if is_at(self._fd, self.path, follow=False):
                 break
             self._close()  # its owner removed it between the two calls: look again
         os.ftruncate(self._fd, 0)
@@ -223,7 +227,7 @@ class _OutputLock:
                     self.path.unlink()
             elif self._fd is not None:
                 ours = try_lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # again, as a signal may have come before
-                if ours and is_at(self._fd, self.path):
+                if ours and is_at(self._fd, self.path, follow=False):
                     self.path.unlink()
         self._close()
 
@@ -265,7 +269,7 @@ class _OutputLock:
                 raise self.unknown(owner)
             with suppress(FileNotFoundError):
                 self.path.rename(aside)
-                if not is_at(fd, aside):  # another process was faster, and this is its lock
+                if not is_at(fd, aside, follow=False):  # another process was faster, and this is its lock
                     with suppress(FileExistsError):
                         os.link(aside, self.path)
                 aside.unlink()

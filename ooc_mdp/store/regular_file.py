@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.errors import raise_system_failure
+
 __all__ = ["MAX_METADATA_BYTES", "read_metadata_file", "read_regular_file"]
 
 MAX_METADATA_BYTES = 64 << 20
@@ -44,8 +46,17 @@ def read_regular_file(
 
     Raises
     ------
-    OSError : it cannot be read, is no regular file (EINVAL), is larger (EFBIG), or shrank while it was read (EIO).
+    OSError : it cannot be read, is no regular file (EINVAL), is larger (EFBIG), or shrank while it was read (ENODATA).
+    SystemFailureError : the system lacks file descriptors or memory, or the disk fails.
     """
+    try:
+        return _read(path, max_bytes, directory, allocate)
+    except OSError as error:
+        raise_system_failure(error, path)
+        raise
+
+
+def _read(path: Path | str, max_bytes: int, directory: int | None, allocate: Callable[[int], Bytes]) -> Bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory)
     try:
         status = os.fstat(fd)
@@ -58,7 +69,7 @@ def read_regular_file(
         while done < content.size:
             got = os.preadv(fd, [view[done:]], done)
             if got == 0:
-                raise OSError(errno.EIO, "the file shrank while it was read", str(path))
+                raise OSError(errno.ENODATA, "the file shrank while it was read", str(path))
             done += got
     finally:
         os.close(fd)

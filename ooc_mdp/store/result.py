@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path
@@ -40,7 +40,7 @@ from ooc_mdp.store.result_attributes import (
 from ooc_mdp.store.result_grid import grid_of
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes
-from ooc_mdp.store.transaction import atomic_directory, check_not_inside_store
+from ooc_mdp.store.transaction import atomic_directory, check_leftovers, check_not_inside_store
 
 __all__ = [
     "Result",
@@ -75,6 +75,19 @@ class Result:
     geometry: dict[str, Any] | None = None
     """The grid of the states, as the table's store describes it; None where they are no grid."""
 
+    def __repr__(self) -> str:
+        return f"Result({str(self.path)!r}, {self.solution!r})"
+
+    @property
+    def values(self) -> FloatArray:
+        """float64 [n_states]; the solution's, flat, in the source's state order and sign."""
+        return self.solution.values
+
+    @property
+    def policy(self) -> npt.NDArray[np.int32]:
+        """int32 [n_states]; the solution's, flat: the state's own action index, -1 where it has none."""
+        return self.solution.policy
+
 
 def check_output(output: Path, replace: bool) -> None:
     """Refuse early what :func:`write_result` would refuse after hours of work.
@@ -91,6 +104,7 @@ def check_output(output: Path, replace: bool) -> None:
     if not output.parent.is_dir():
         raise StoreError(f"{output} cannot be written: {output.parent} is no directory")
     check_not_inside_store(output)
+    check_leftovers(output)
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise StoreError(f"{output} cannot be written: no permission to write in {output.parent}")
     if output.is_symlink():

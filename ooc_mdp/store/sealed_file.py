@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.errors import raise_system_failure
 from ooc_mdp.store.regular_file import MAX_METADATA_BYTES
 from ooc_mdp.store.seal import canonical
 
@@ -33,6 +34,7 @@ __all__ = ["ForeignFileError", "SealError", "read_sealed_file", "write_sealed_fi
 _ALIGNMENT = 64
 _PIECE = 1 << 20
 _NUMBER = 8
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST = hashlib.sha256().digest_size
 _TYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1"})
 
@@ -51,11 +53,11 @@ class ForeignFileError(SealError):
 
 
 def write_sealed_file(path: Path, title: str, facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write facts (JSON) and arrays, piece by piece, without a second copy of a contiguous array.
+    """Write facts (JSON) and arrays to a new file, piece by piece, without a second copy of a contiguous array.
 
     Raises
     ------
-    OSError : the file cannot be written.
+    OSError : the file cannot be written, or something is at the path.
     ValueError : a fact is no finite number, or an array has a type that the format does not know.
     """
     contiguous = {name: np.asarray(a, a.dtype.newbyteorder("<"), order="C") for name, a in arrays.items()}
@@ -68,7 +70,7 @@ def write_sealed_file(path: Path, title: str, facts: Mapping[str, Any], arrays: 
     header += b" " * (-(before + len(header)) % _ALIGNMENT)
     size = before + len(header) + sum(array.nbytes for array in contiguous.values()) + _DIGEST
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+    with open(os.open(path, _CREATE, 0o666), "wb") as file:
         for part in (_first_line(title), _number(size), _number(len(header)), header):
             digest.update(part)
             file.write(part)
@@ -88,7 +90,16 @@ def read_sealed_file(path: Path, title: str) -> tuple[dict[str, Any], dict[str, 
     ForeignFileError : it has another title.
     SealError : its size, its hash or its header is wrong.
     OSError : it cannot be read, or is no regular file (EINVAL).
+    SystemFailureError : the system lacks file descriptors or memory, or the disk fails.
     """
+    try:
+        return _read(path, title)
+    except OSError as error:
+        raise_system_failure(error, path)
+        raise
+
+
+def _read(path: Path, title: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(fd, "rb", buffering=0) as file:
         status = os.fstat(fd)

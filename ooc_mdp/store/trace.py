@@ -13,16 +13,19 @@ The last line, `# sha256: HEX`, is the SHA-256 of all bytes before it.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.disk_errors import advice
+from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
+from ooc_mdp.store.output_lock import lock_path
 from ooc_mdp.store.transaction import check_not_inside_store
 
 __all__ = [
@@ -66,9 +69,13 @@ def check_trace(trace: Path, replace: bool, output: Path | None) -> None:
         raise StoreError(f"cannot write the trace {trace}: it is a directory; name a file in it")
     if not trace.parent.is_dir():
         raise StoreError(f"cannot write the trace {trace}: {trace.parent} is no directory")
-    if output is not None and trace.resolve() in (output.resolve(), checkpoint_path(output).resolve()):
+    if output is not None and trace.resolve() in _places_of(output):
         raise OptionsError(f"the trace {trace} would take the place of the result or its checkpoint; name another file")
     check_not_inside_store(trace)
+    if trace.is_symlink() and (trace.is_file() or not trace.exists()):
+        raise StoreError(
+            f"the trace {trace} is a symbolic link, which is not followed; give the path that it points to"
+        )
     if not trace.is_file():  # a device or pipe is written to as it is
         return
     if not replace:
@@ -77,6 +84,21 @@ def check_trace(trace: Path, replace: bool, output: Path | None) -> None:
         begins = file.read(len(TRACE_TITLE))
     if begins not in (b"", TRACE_TITLE.encode()):
         raise StoreError(f"{trace} is no trace, and is not replaced by one; name another file")
+
+
+def _places_of(output: Path) -> set[Path]:
+    """The result, its checkpoint and its lock, and where they are written."""
+    checkpoint = checkpoint_path(output)
+    unfinished = [place.with_name(place.name + PARTIAL_SUFFIX) for place in (output, checkpoint)]
+    previous = output.with_name(output.name + PREVIOUS_SUFFIX)
+    return {place.resolve() for place in (output, checkpoint, *unfinished, previous, lock_path(output))}
+
+
+def _open_for_writing(path: Path) -> BinaryIO:
+    """A file, emptied, but none behind a link; a device or pipe as it is."""
+    is_special = path.exists() and not path.is_file()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if is_special else os.O_TRUNC | os.O_NOFOLLOW)
+    return open(os.open(path, flags, 0o666), "wb", buffering=1 << 16)
 
 
 class Trace:
@@ -92,9 +114,10 @@ class Trace:
 
     def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
         try:
-            self._file = path.open("wb", buffering=1 << 16)
+            self._file = _open_for_writing(path)
         except OSError as error:
             raise OptionsError(f"cannot write the trace {path}: {error.strerror}") from None
+        self._path = path
         self._failure: OSError | None = None
         self._digest = hashlib.sha256()
         self._write(f"{TRACE_TITLE} {TRACE_VERSION}\n")
@@ -146,7 +169,7 @@ class Trace:
             self._failure = self._failure or error
         if self._failure is not None:
             raise StoreError(
-                f"the trace {self._file.name} is cut off: {self._failure.strerror}; {advice(self._failure)} and solve "
+                f"the trace {self._path} is cut off: {self._failure.strerror}; {advice(self._failure)} and solve "
                 f"again for a whole one"
             )
 

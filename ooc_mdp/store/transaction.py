@@ -1,14 +1,16 @@
 """All or nothing: a store is written beside its place and appears there in one rename.
 
-    STORE.partial   locked by the writer (flock on the directory, see `ooc_mdp.store.locks`), until it is STORE
+    STORE.partial   marked (`ooc_mdp.store.mark`) and locked by the writer (flock on the directory, see
+                    `ooc_mdp.store.locks`), until it is STORE
     STORE           absent, or the whole previous store, until the rename; the whole new one after it
 
 A previous store that another process holds is not replaced: that is checked before the work and before the rename.
 
-A leftover of a dead writer holds no lock and is emptied by the next one. Replacing a store exchanges the two
-directories in one step (renameat2); where the file system cannot, the old one waits as STORE.previous in
-between, and the next writer puts it back if it finds no STORE. A writer that can go on where another was stopped says
-so, and then finds STORE.partial as that one left it. This module knows no arrays.
+A leftover of a dead writer has the mark and no lock, and is emptied by the next one; what has one of these names and no
+mark is not touched. Replacing a store marks the old one and exchanges the two directories in one step (renameat2);
+where the file system cannot, the old one waits as STORE.previous in between, and the next writer puts it back if it
+finds no STORE. A writer that can go on where another was stopped says so, and then finds STORE.partial as that one left
+it. This module knows no arrays.
 """
 
 from __future__ import annotations
@@ -17,14 +19,13 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store.disk_errors import BROKEN_DISK, NO_PERMISSION, NO_SPACE
+from ooc_mdp.store.disk_errors import why_not_written
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE
 from ooc_mdp.store.locks import (
     BusyError,
@@ -35,16 +36,29 @@ from ooc_mdp.store.locks import (
     refuse_readers,
     try_lock,
 )
+from ooc_mdp.store.mark import (
+    MARK_FILE,
+    NOT_A_DIRECTORY,
+    ForeignPathError,
+    claim_directory,
+    empty_directory,
+    is_leftover,
+    mark_directory,
+    remove_marked,
+    remove_special_files,
+    unmark_directory,
+)
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX, check_is_store
 
 __all__ = [
     "CommittedError",
     "atomic_directory",
     "check_destination",
+    "check_leftovers",
     "check_not_inside_store",
-    "empty_directory",
     "fsync_path",
     "stale_partial",
+    "temporary_directory",
 ]
 
 _RENAME_EXCHANGE = 2
@@ -73,6 +87,7 @@ def atomic_directory(
     ------
     StoreError : `store` exists (and is not to be overwritten, or is something else), another process is
         writing it, or the disk is full or not writable.
+    ForeignPathError : something that this program did not make has the name of the directory to write into.
     BusyError : another process writes `store`, or reads what is to be replaced.
     """
     _check_place(store)
@@ -92,7 +107,9 @@ def atomic_directory(
             except BaseException as error:
                 moved = lock.has_moved()
                 if not isinstance(error, _WrittenError) and lock.holds() and (moved or not keep_partial(error)):
-                    _remove_tree(partial)
+                    remove_marked(partial)
+                    if moved:
+                        unmark_directory(store)
                 if isinstance(error, BusyError) and hasattr(error, "__notes__"):
                     raise BusyError("; ".join([str(error), *error.__notes__])) from None
                 raise
@@ -101,7 +118,7 @@ def atomic_directory(
             left = f"; remove {partial}, which is left of what was replaced" if partial.exists() else ""
             what = f"{store} is whole and in its place, but then {error.strerror} ({error.filename or store}){left}"
             raise CommittedError(what) from error
-        message = _plain_message(error, store, partial)
+        message = why_not_written(error, store, partial)
         if message is None:
             raise
         raise StoreError("; ".join([message, *getattr(error, "__notes__", [])])) from error
@@ -118,6 +135,38 @@ def check_destination(store: Path, overwrite: bool) -> None:
     check_not_inside_store(store)
     if not store.with_name(store.name + PREVIOUS_SUFFIX).is_dir():  # which may be put back
         _check_overwrite(store, overwrite, check_is_store)
+
+
+def check_leftovers(store: Path) -> None:
+    """Refuse a place beside which something of the user's has the name of what is unfinished.
+
+    Raises
+    ------
+    ForeignPathError : it has.
+    """
+    for suffix in (PARTIAL_SUFFIX, PREVIOUS_SUFFIX):
+        with suppress(OSError):  # which is for whoever opens it to explain
+            is_leftover(store.with_name(store.name + suffix))
+
+
+@contextmanager
+def temporary_directory(directory: Path, output: Path) -> Iterator[Path]:
+    """Yield an empty, marked directory in which an output is made; it is removed on leaving.
+
+    Raises
+    ------
+    ForeignPathError : something that this program did not make has its name.
+    BusyError : another process makes the same output.
+    OSError : it cannot be made.
+    """
+    with closing(_Lock(directory)) as lock:
+        try:
+            lock.take(output, empty=True)
+            yield directory
+        finally:
+            if lock.holds():
+                with suppress(OSError):
+                    remove_marked(directory)
 
 
 def check_not_inside_store(path: Path) -> None:
@@ -137,8 +186,10 @@ def stale_partial(store: Path) -> Path | None:
     """The partial directory that a killed or stopped writer left beside a store, if there is one and nobody has it."""
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
-        opened = OpenDirectory(partial)
-    except (FileNotFoundError, NotADirectoryError):
+        if not is_leftover(partial):
+            return None
+        opened = OpenDirectory(partial, follow=False)
+    except (FileNotFoundError, ForeignPathError):
         return None
     except OSError:
         return partial
@@ -161,6 +212,7 @@ def _check_place(store: Path) -> None:
         )
     if not store.parent.is_dir():
         raise StoreError(f"{store} cannot be written: the directory {store.parent} does not exist")
+    check_leftovers(store)
 
 
 def _check_overwrite(store: Path, overwrite: bool, check_replaceable: Callable[[Path], object]) -> None:
@@ -195,11 +247,12 @@ class _Lock:
         self._opened: list[OpenDirectory] = []
 
     def take(self, store: Path, empty: bool) -> None:
-        """Make the directory, emptied or not, and hold it until `close`."""
+        """Make and mark the directory, emptied or not, and hold it until `close`."""
         while True:
-            self._partial.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                self._partial.mkdir()
             try:
-                self._opened.append(OpenDirectory(self._partial))
+                self._opened.append(OpenDirectory(self._partial, follow=False))
                 try_lock(self._opened[0].fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_here(self._opened[0]):
                     break
@@ -210,24 +263,30 @@ class _Lock:
                 ) from None
             except FileNotFoundError:
                 pass  # the previous holder moved or removed the directory between the two calls: look again
-            except OSError:
+            except OSError as error:
+                if error.errno in NOT_A_DIRECTORY:
+                    raise ForeignPathError(self._partial) from None
                 with suppress(OSError):
                     self._partial.rmdir()  # which goes if it is empty: ours, or that of one who then looks again
                 raise
             self.close()
+        claim_directory(self._opened[0].fd, self._partial)
         if empty:
-            empty_directory(self._partial)
+            empty_directory(self._opened[0].fd)
+        else:
+            remove_special_files(self._opened[0].fd)
 
-    def take_replaced(self, store: Path) -> None:
-        """Hold the store that is to be replaced, too; BusyError where another process reads it."""
-        self._opened.append(OpenDirectory(store))
+    def take_replaced(self, store: Path) -> int:
+        """Hold the store that is to be replaced, too, and return its descriptor; BusyError where it is being read."""
+        self._opened.append(OpenDirectory(store, follow=False))
         lock_against_readers(self._opened[-1].fd, store)
+        return self._opened[-1].fd
 
     def holds(self) -> bool:
         """Whether what is in the partial directory's place is ours or nobody's: a store exchanged with it, too."""
         try:
             if not any(map(self._is_here, self._opened)):
-                self._opened.append(OpenDirectory(self._partial))
+                self._opened.append(OpenDirectory(self._partial, follow=False))
             here = list(filter(self._is_here, self._opened))
             for opened in here:
                 try_lock(opened.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -249,7 +308,7 @@ class _Lock:
 
     def _is_here(self, opened: OpenDirectory) -> bool:
         """False where the directory that we opened was moved or removed."""
-        return is_at(opened.fd, self._partial)
+        return is_at(opened.fd, self._partial, follow=False)
 
 
 def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
@@ -257,31 +316,40 @@ def _move_into_place(partial: Path, store: Path, lock: _Lock) -> None:
     if not os.path.lexists(store):
         os.rename(partial, store)
     else:
-        lock.take_replaced(store)
-        if _swap_directories(partial, store):
-            replaced = partial
-        else:
-            replaced = store.with_name(store.name + PREVIOUS_SUFFIX)
-            try:
+        old = lock.take_replaced(store)
+        try:
+            mark_directory(old, store)
+            if _swap_directories(partial, store):
+                replaced = partial
+            else:
+                replaced = store.with_name(store.name + PREVIOUS_SUFFIX)
                 os.rename(store, replaced)
                 os.rename(partial, store)
-            except BaseException:
-                _restore_previous(store)
-                raise
+        except BaseException:
+            if not lock.has_moved():
+                try:
+                    _restore_previous(store)
+                finally:
+                    unmark_directory(store)
+            raise
     lock.release_moved()
     fsync_path(store.parent)
     if replaced is not None:
-        _remove_tree(replaced)
+        remove_marked(replaced)
     (store / JOURNAL_FILE).unlink(missing_ok=True)
+    unmark_directory(store)
 
 
 def _restore_previous(store: Path) -> None:
+    """Put back a store that waits for the one that was to replace it, or remove it where that has come."""
     previous = store.with_name(store.name + PREVIOUS_SUFFIX)
-    if previous.is_dir():
-        if os.path.lexists(store):
-            _remove_tree(previous)
-        else:
-            os.rename(previous, store)
+    if not is_leftover(previous):
+        return
+    if os.path.lexists(store):
+        remove_marked(previous)
+    elif (previous / MARK_FILE).is_file():
+        os.rename(previous, store)
+        unmark_directory(store)
 
 
 def _swap_directories(a: Path, b: Path) -> bool:
@@ -295,27 +363,6 @@ def _swap_directories(a: Path, b: Path) -> bool:
     if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(a), None, str(b))
-
-
-def empty_directory(directory: Path) -> None:
-    """Remove everything from a directory whose lock we hold."""
-    for entry in directory.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-def _remove_tree(directory: Path) -> None:
-    """Remove a directory whose lock we hold, unless something is put into it at that moment."""
-    if not directory.is_dir():
-        return
-    empty_directory(directory)
-    try:
-        directory.rmdir()
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-            raise
 
 
 def _sync_tree(root: Path) -> None:
@@ -333,22 +380,3 @@ def fsync_path(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _plain_message(error: OSError, store: Path, partial: Path) -> str | None:
-    """What to tell the user where writing the store failed; None where the error is about something else."""
-    if error.errno is None:
-        return None
-    reason = os.strerror(error.errno)
-    if error.errno in NO_SPACE:
-        return f"{store} was not written: no room ({reason}); free space or choose another disk"
-    if error.errno in BROKEN_DISK and error.filename is None:  # of a write, or of a read of what it is made from
-        return f"{store} was not written: {reason}; look at the disks that are read and written, or choose others"
-    name = str(error.filename)
-    if name not in (str(store.parent), str(store), str(partial)) and not name.startswith(f"{partial}{os.sep}"):
-        return None
-    if error.errno in NO_PERMISSION:
-        return f"{store} was not written: {reason}: {name}; check the directory's permissions"
-    if error.errno in BROKEN_DISK:
-        return f"{store} was not written: {reason}: {name}; look at the disk, or choose another"
-    return None

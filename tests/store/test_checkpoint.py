@@ -249,7 +249,7 @@ def test_what_a_kill_left_of_a_checkpoint_goes_with_it(tmp_path, discount):
     lines = "S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n"
     (tmp_path / "m.txt").write_text(lines)
     store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
-    (tmp_path / "r.checkpoint.partial").write_bytes(b"half")
+    (tmp_path / "r.checkpoint.partial").write_bytes(b"ooc-mdp checkpoint 4\nhalf")
     ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.txt", "r", "s"]
 
@@ -258,7 +258,7 @@ def test_what_a_kill_left_of_a_checkpoint_goes_where_the_result_is_finished(tmp_
     (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
     store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
     ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r")
-    (tmp_path / "r.checkpoint.partial").write_bytes(b"half")
+    (tmp_path / "r.checkpoint.partial").write_bytes(b"ooc-mdp checkpoint 4\nhalf")
     ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r", resume=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.txt", "r", "s"]
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.store import locks, transaction
+from ooc_mdp.store import locks, mark, transaction
+from ooc_mdp.store.mark import MARK_FILE
 from ooc_mdp.store.transaction import atomic_directory, stale_partial
 
 
@@ -25,6 +26,15 @@ def anything(path: Path) -> None:
 
 def content(path: Path) -> str:
     return (path / "inner" / "text").read_text()
+
+
+def leftover(path: Path) -> Path:
+    """A directory as a killed writer leaves it."""
+    path.mkdir(exist_ok=True)
+    opened = locks.OpenDirectory(path)
+    mark.mark_directory(opened.fd, path)
+    opened.close()
+    return path
 
 
 def write(path: Path, text: str, overwrite: bool = False) -> None:
@@ -77,11 +87,12 @@ def test_a_replacement_cut_short_between_its_renames_is_undone_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "s", "old")
-    (tmp_path / "s").rename(tmp_path / "s.previous")
+    leftover(tmp_path / "s").rename(tmp_path / "s.previous")
     with pytest.raises(StoreError, match="exists"):
         write(tmp_path / "s", "new")
     assert content(tmp_path / "s") == "old"
     assert os.listdir(tmp_path) == ["s"]
+    assert os.listdir(tmp_path / "s") == ["inner"]
 
 
 @pytest.mark.parametrize("place", ["", ".", "..", "/", "s/.."])
@@ -112,15 +123,14 @@ class Interrupted(BaseException):
 @pytest.mark.parametrize("before", ["nothing", "a store", "a leftover"])
 def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_path: Path, before: str) -> None:
     """The n-th line that runs in the module raises, for each n; a signal while one is tidying is another matter."""
-    files = (transaction.__file__, locks.__file__)
+    files = (transaction.__file__, locks.__file__, mark.__file__)
     for n in range(10_000):
         place = tmp_path / str(n)
         place.mkdir()
         if before == "a store":
             write(place / "s", "old")
         elif before == "a leftover":
-            (place / "s.partial").mkdir()
-            (place / "s.partial" / "junk").touch()
+            (leftover(place / "s.partial") / "junk").touch()
         lines = iter(range(n, -1, -1))
 
         def trace(frame: FrameType, event: str, argument: object, lines: Iterator[int] = lines) -> TraceFunction | None:
@@ -141,7 +151,7 @@ def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_pat
             sys.settrace(earlier)
         left = os.listdir(place)
         if stopped and before == "a leftover" and left == ["s.partial"]:
-            assert os.listdir(place / "s.partial") == ["junk"]
+            assert sorted(os.listdir(place / "s.partial")) == [MARK_FILE, "junk"]
         elif left or before == "a store" or not stopped:
             assert left == ["s"]
             assert content(place / "s") in (("old", "new") if stopped else ("new",))
@@ -150,6 +160,7 @@ def test_a_signal_at_any_line_leaves_the_old_or_the_new_and_nothing_half(tmp_pat
             break
         write(place / "s", "newer", overwrite=True)
         assert content(place / "s") == "newer"
+        assert os.listdir(place / "s") == ["inner"]
     else:
         pytest.fail("it never came to its end")
 
@@ -172,14 +183,14 @@ def test_what_a_dead_writer_left_beside_a_store_is_found_and_a_living_ones_is_no
         assert stale_partial(tmp_path / "t") is None
     partial.mkdir()
     assert stale_partial(store) == partial
-    (partial / "chunk").touch()
+    (leftover(partial) / "chunk").touch()
     assert stale_partial(store) == partial
     write(store, "new", overwrite=True)
     assert stale_partial(store) is None
 
 
 def test_the_leftover_of_a_dead_writer_is_cleared(tmp_path: Path) -> None:
-    partial = tmp_path / "s.partial"
+    partial = leftover(tmp_path / "s.partial")
     (partial / "deep" / "er").mkdir(parents=True)
     (partial / "file").touch()
     write(tmp_path / "s", "new")
@@ -191,8 +202,7 @@ def test_a_writer_that_opened_the_directory_of_a_finished_one_starts_afresh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other writer renames its directory away between our open and our flock."""
-    partial = tmp_path / "s.partial"
-    partial.mkdir()
+    partial = leftover(tmp_path / "s.partial")
     (partial / "theirs").touch()
     real, calls = fcntl.flock, []
 
@@ -247,8 +257,7 @@ def test_a_lock_that_cannot_be_taken_leaves_what_was_found(
         return usual(path, *arguments, dir_fd=dir_fd)  # type: ignore[arg-type]
 
     if before is not None:
-        (tmp_path / "s.partial").mkdir()
-        (tmp_path / "s.partial" / before).touch()
+        (leftover(tmp_path / "s.partial") / before).touch()
     found = sorted(map(str, tmp_path.rglob("*")))
     monkeypatch.setattr(transaction.os, "open", full)
     with pytest.raises(StoreError, match="no room"):

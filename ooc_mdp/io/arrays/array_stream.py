@@ -21,9 +21,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, raise_system_failure
 from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.quoting import quote
 
 __all__ = [
     "ArrayStream",
@@ -102,6 +103,7 @@ def _piece(path: str, name: str, file: Any, missing: int) -> bytes:
     try:
         piece: bytes = file.read(min(missing, _PIECE))
     except _DAMAGE as error:
+        raise_system_failure(error, path)
         raise _damaged(path, name, error) from None
     if not piece:
         raise _input_error(path, name, f"ends {missing} bytes too early; write the file again")
@@ -232,6 +234,7 @@ class ZipArrays:
             raise
         except _BAD_HEADERS as error:
             self._file.close()
+            raise_system_failure(error, path)
             raise InputError(path, f"not a readable .npz archive: {error}; write it again with numpy.savez") from None
 
     def _check_members(self, members: Sequence[zipfile.ZipInfo]) -> None:
@@ -239,26 +242,26 @@ class ZipArrays:
         for info in members:
             name = info.orig_filename
             if info.filename in seen:
-                raise InputError(self.path, f"member {name!r} is there twice; write the file again")
+                raise InputError(self.path, f"member {quote(name)} is there twice; write the file again")
             seen.add(info.filename)
             if is_unsafe_name(name):
-                raise InputError(self.path, f"member {name!r} points outside the archive; do not trust this file")
+                raise InputError(self.path, f"member {quote(name)} points outside the archive; do not trust this file")
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 what = "a symbolic link" if kind == stat.S_IFLNK else "a special file"
-                raise InputError(self.path, f"member {name!r} is {what}; an archive of arrays holds none")
+                raise InputError(self.path, f"member {quote(name)} is {what}; an archive of arrays holds none")
             if info.comment:  # a damaged length makes the directory's next entries the comment of this one
                 raise InputError(
                     self.path,
-                    f"damaged: member {name!r} has a comment of {len(info.comment)} bytes, which numpy.savez never "
-                    "writes; write the file again with numpy.savez",
+                    f"damaged: member {quote(name)} has a comment of {len(info.comment)} bytes, which numpy.savez "
+                    "never writes; write the file again with numpy.savez",
                 )
             if info.flag_bits & 1:
-                raise InputError(self.path, f"member {name!r} is encrypted; write it without a password")
+                raise InputError(self.path, f"member {quote(name)} is encrypted; write it without a password")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InputError(
                     self.path,
-                    f"member {name!r} uses compression method {info.compress_type}; write the file with "
+                    f"member {quote(name)} uses compression method {info.compress_type}; write the file with "
                     "numpy.savez or numpy.savez_compressed",
                 )
 
@@ -271,6 +274,7 @@ class ZipArrays:
             try:
                 file.read(1)  # compares the checksum of an empty member too
             except _DAMAGE as error:
+                raise_system_failure(error, self.path)
                 raise _damaged(self.path, info.filename, error) from None
         self._checked.add(info.filename)
 
@@ -278,6 +282,7 @@ class ZipArrays:
         try:
             return self._zip.open(info)
         except _BAD_HEADERS as error:
+            raise_system_failure(error, self.path)
             raise _damaged(self.path, info.filename, error) from None
 
     def has(self, name: str) -> bool:
@@ -305,7 +310,8 @@ def zip_names(path: str) -> frozenset[str]:
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return frozenset(info.orig_filename for info in archive.infolist())
-    except _BAD_HEADERS:
+    except _BAD_HEADERS as error:
+        raise_system_failure(error, path)
         return frozenset()
 
 

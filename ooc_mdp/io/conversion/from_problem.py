@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -37,13 +38,14 @@ from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import FORMAT_VERSION
-from ooc_mdp.store.locks import BusyError
+from ooc_mdp.store.locks import BusyError, OpenDirectory
+from ooc_mdp.store.mark import empty_directory
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
-from ooc_mdp.store.transaction import atomic_directory, check_destination, empty_directory
+from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
 __all__ = ["generate", "partition_problem"]
@@ -217,7 +219,8 @@ def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
     """The journal of a new directory, or of one that a run with the same header left."""
     journal = Journal.resume(root) if resume else None
     if journal is None:
-        empty_directory(root)
+        with closing(OpenDirectory(root, follow=False)) as directory:
+            empty_directory(directory.fd)
         return Journal.create(root, header)
     different = describe_differences(journal.header, header)
     if different:

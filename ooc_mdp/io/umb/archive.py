@@ -20,10 +20,11 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, raise_system_failure
 from ooc_mdp.io.arrays.array_stream import copy_to_temporary, is_unsafe_name, read_exactly
 from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.quoting import quote
 
 __all__ = ["Member", "NumberStream", "RationalStream", "is_archive", "locate_members", "read_member"]
 
@@ -83,6 +84,7 @@ class _Forward:
         try:
             data = self._source.read(size)
         except _DAMAGE as error:
+            raise_system_failure(error, self._path)
             what = "the compressed data are damaged" if self._direct is None else "the file cannot be read"
             raise InputError(self._path, f"{what} ({error or type(error).__name__}); write the file again") from None
         self._position += len(data)
@@ -152,14 +154,16 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
             for info in archive:
                 name = info.name.removeprefix("./")
                 if is_unsafe_name(name):
-                    raise InputError(path, f"member {info.name!r} points outside the archive; do not trust this file")
+                    raise InputError(
+                        path, f"member {quote(info.name)} points outside the archive; do not trust this file"
+                    )
                 if info.isdir():
                     continue
                 if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
                     kind = "a link" if info.issym() or info.islnk() else "not a plain file"
-                    raise InputError(path, f"member {info.name!r} is {kind}; a UMB file holds plain files only")
+                    raise InputError(path, f"member {quote(info.name)} is {kind}; a UMB file holds plain files only")
                 if name in seen:
-                    raise InputError(path, f"member {info.name!r} is there twice; write the file again")
+                    raise InputError(path, f"member {quote(info.name)} is there twice; write the file again")
                 seen.add(name)
                 yield name, info, stream
         stream.check_rest()
@@ -169,6 +173,7 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
             f"not a tar archive, as UMB is ({error}); if it is a compressed text, decompress it first",
         ) from None
     except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: sizes in headers
+        raise_system_failure(error, path)
         raise InputError(path, f"the tar archive cannot be read ({error}); write the file again") from None
 
 

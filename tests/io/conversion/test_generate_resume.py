@@ -24,6 +24,7 @@ from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, check_store, open_store
 from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
+from ooc_mdp.store.mark import MARK_FILE
 from ooc_mdp.store.partition_summary import PartitionSummary
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
@@ -146,6 +147,7 @@ def test_a_store_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:
 def test_resume_of_nothing_begins(tmp_path: Path) -> None:
     first = generate_from(Stopping(MODEL), tmp_path / "a", resume=True)
     (tmp_path / "b.partial").mkdir()
+    (tmp_path / "b.partial" / MARK_FILE).touch()
     (tmp_path / "b.partial" / "rubbish").touch()
     second = generate_from(Stopping(MODEL), tmp_path / "b", resume=True)
     assert first.fingerprint == second.fingerprint
