@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -53,6 +52,7 @@ def cache_curve(
     of other caches on that one sequence of accesses.
     """
     from ooc_mdp.report import cache_plot, cache_report
+    from ooc_mdp.report.terminal import print_note
     from ooc_mdp.store.atomic_file import check_output_files
 
     shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
@@ -73,7 +73,7 @@ def cache_curve(
         cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
     for each in curves:
         for sentence in cache_report.caveats(each):
-            print(sentence, file=sys.stderr)
+            print_note(sentence)
     if as_json:
         print_json(figures)
     else:
@@ -129,13 +129,13 @@ class RunFiles:
     animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None
     overwrite: OverwriteOption = False
 
-    def check(self, problem: ControlProblem, seconds: float) -> None:
-        """Check, before the runs, that all files can be written after them."""
+    def check(self, problem: ControlProblem, seconds: float, sources: list[Path]) -> None:
+        """Check, before the runs, that all files can be written after them, and none is one that is read."""
         from ooc_mdp.report.animation import check_animation
         from ooc_mdp.report.trajectory_plot import check_trajectory_plot
         from ooc_mdp.store.atomic_file import check_output_files
 
-        check_output_files(self.csv, self.plot, self.animation, overwrite=self.overwrite)
+        check_output_files(self.csv, self.plot, self.animation, overwrite=self.overwrite, sources=sources)
         if self.plot is not None:
             check_trajectory_plot(self.plot)
         if self.animation is not None:
@@ -182,13 +182,14 @@ def simulate(
     Exit status 1 where there is a goal and no start succeeds.
     """
     from ooc_mdp import api
+    from ooc_mdp.report.terminal import print_note
     from ooc_mdp.report.trajectory_table import print_simulation
     from ooc_mdp.simulation import problem_of
 
     options = choices.options()
     opened = api.open_result(result)
-    discretised = problem_of(opened, problem, trust, note=lambda text: print(text, file=sys.stderr))
-    files.check(discretised.problem, options.duration)
+    discretised = problem_of(opened, problem, trust, note=print_note)
+    files.check(discretised.problem, options.duration, [] if problem is None else [Path(problem)])
     simulation = api.simulate(
         opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -46,13 +45,11 @@ def solve(
     from ooc_mdp import api
     from ooc_mdp.report.progress import SolveProgressLine
     from ooc_mdp.report.summaries import print_solution
+    from ooc_mdp.report.terminal import print_note
 
     options, asked = choices.options(discount), run.options()
     spread = cluster.options()
     line = SolveProgressLine()
-
-    def note(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
 
     with ExitStack() as stack:
         stack.enter_context(line)
@@ -60,8 +57,8 @@ def solve(
             from ooc_mdp.distributed.cluster import silence_dask
 
             stack.enter_context(silence_dask())
-        table = partial(api.open_store, store, trust=trust, note=note)
-        solution = api.solve_with(table, options, asked, spread, progress=line, note=note)
+        table = partial(api.open_store, store, trust=trust, note=print_note)
+        solution = api.solve_with(table, options, asked, spread, progress=line, note=print_note)
     figures = solution.summary()
     if as_json:
         print_json(figures)
@@ -88,8 +85,9 @@ def verify(
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.report.summaries import print_verification
+    from ooc_mdp.report.terminal import print_note
 
-    table = api.open_store(store, trust=trust, note=lambda text: print(text, file=sys.stderr))
+    table = api.open_store(store, trust=trust, note=print_note)
     with ProgressBar() as bar:
         found = api.verify(table, result, other_store=other_store, progress=bar)
     if as_json:
@@ -109,6 +107,7 @@ def export(
     """Write values and policy, in the source's state order, for other programs."""
     from ooc_mdp import api
     from ooc_mdp.io.export import export_result
+    from ooc_mdp.report.terminal import print_line
 
     export_result(api.open_result(result), file, overwrite=overwrite)
-    print(file)
+    print_line(file)

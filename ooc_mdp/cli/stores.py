@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -64,6 +63,7 @@ def generate(
     """
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
+    from ooc_mdp.report.terminal import print_note
 
     with ProgressBar() as bar:
         built = api.generate(
@@ -76,35 +76,63 @@ def generate(
             virtual=virtual,
             device=device,
             progress=bar,
-            note=lambda text: print(text, file=sys.stderr, flush=True),
+            note=print_note,
         )
     print_store(built, store, as_json)
 
 
 @app.command()
-def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
+def inspect(
+    store: Annotated[Path, typer.Argument(metavar="PATH", help="Store, result or checkpoint.")],
+    as_json: JsonOption = False,
+) -> None:
     """Print the contents of a store: sizes, partitions, compression by field, halo, coupling and provenance.
 
-    Of a virtual store it prints what is recorded, and runs nothing.
+    Of a virtual store it prints what is recorded, and runs nothing. Of a result it prints what is proved, what the
+    solve cost and what it was solved from; of a checkpoint how far the solve has come, and how it continues.
     """
     from ooc_mdp import api
     from ooc_mdp.io.virtual_store import is_virtual_store, read_virtual_store
 
+    if _inspect_solve(store, as_json):
+        return
     opened = read_virtual_store(store) if is_virtual_store(store) else api.open_store(store)
     _warn_of_partial(store)
     print_store(opened, store, as_json)
 
 
+def _inspect_solve(path: Path, as_json: bool) -> bool:
+    """Print a result or a checkpoint; False where the path is neither, nor the output of a solve that was stopped."""
+    from ooc_mdp.report.summaries import print_checkpoint, print_result
+    from ooc_mdp.store.checkpoint import checkpoint_path, is_checkpoint
+    from ooc_mdp.store.inspect import inspect_checkpoint, inspect_result
+    from ooc_mdp.store.result import is_result
+
+    if is_result(path):
+        facts, show = inspect_result(path), print_result
+    elif is_checkpoint(path):
+        facts, show = inspect_checkpoint(path), print_checkpoint
+    elif not path.exists() and is_checkpoint(checkpoint_path(path)):
+        facts, show = inspect_checkpoint(checkpoint_path(path)), print_checkpoint
+    else:
+        return False
+    if as_json:
+        print_json(facts)
+    else:
+        show(facts)
+    return True
+
+
 def _warn_of_partial(store: Path) -> None:
     """Warn of a partial store that a stopped run left on disk."""
+    from ooc_mdp.report.terminal import print_note
     from ooc_mdp.store.transaction import stale_partial
 
     left = stale_partial(store)
     if left is not None:
-        print(
+        print_note(
             f"{left} was left by a run that was stopped or killed: the next run that writes {store} removes it or, "
-            f"with generate --resume, continues from it; otherwise remove it yourself",
-            file=sys.stderr,
+            f"with generate --resume, continues from it; otherwise remove it yourself"
         )
 
 
@@ -117,9 +145,10 @@ def check(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption 
     from ooc_mdp import api
     from ooc_mdp.io.virtual_store import check_virtual_store
     from ooc_mdp.report.progress import ProgressBar
+    from ooc_mdp.report.terminal import print_line, print_note
     from ooc_mdp.store import Store, check_store
 
-    opened = api.open_store(store, trust=trust, note=lambda text: print(text, file=sys.stderr))
+    opened = api.open_store(store, trust=trust, note=print_note)
     _warn_of_partial(store)
     with ProgressBar() as bar:
         report = check_store(opened, bar) if isinstance(opened, Store) else check_virtual_store(opened, bar)
@@ -128,7 +157,7 @@ def check(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption 
         print_json({"valid": report.valid, "n_partitions": report.partitions, "findings": findings})
     else:
         for finding in report.findings:
-            print(finding)
-        print(f"{store}: {report.partitions} partitions checked, {len(report.findings)} findings")
+            print_line(finding)
+        print_line(f"{store}: {report.partitions} partitions checked, {len(report.findings)} findings")
     if not report.valid:
         raise typer.Exit(1)

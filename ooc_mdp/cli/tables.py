@@ -15,8 +15,8 @@ __all__ = ["parse_parameters", "parse_shape", "print_json", "print_store"]
 
 
 def print_json(figures: dict[str, Any]) -> None:
-    """Print one JSON object on stdout."""
-    print(json.dumps(figures, default=str))
+    """Print one JSON object on stdout, in ASCII without control characters."""
+    print(json.dumps(figures, default=str).replace("\x7f", "\\u007f"))
 
 
 def parse_shape(text: str | None, option: str) -> tuple[int, ...] | None:
@@ -49,6 +49,7 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
 def print_store(table: Described, path: Path, as_json: bool) -> None:
     """Print the contents of a store, or what a virtual one records, as a table or as JSON."""
     from ooc_mdp.report.summaries import print_inspection
+    from ooc_mdp.report.terminal import print_line
     from ooc_mdp.store import Store
     from ooc_mdp.store.inspect import inspect_store, inspect_virtual_store
 
@@ -58,4 +59,4 @@ def print_store(table: Described, path: Path, as_json: bool) -> None:
         return
     print_inspection(facts)
     if not isinstance(table, Store):
-        print(f"virtual: computed on demand, by {table.attributes['provenance']['device']}")
+        print_line(f"virtual: computed on demand, by {table.attributes['provenance']['device']}")

@@ -184,6 +184,9 @@ class SolveHistory:
     last_visit: FloatArray
     """float64 [P]; seconds of its last visit, likewise."""
 
+    def __repr__(self) -> str:
+        return f"SolveHistory({self.seconds.size} rows over time, {self.loads.size} partitions)"
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
@@ -207,6 +210,14 @@ class Solution:
     """float64 [n_states]; at least V*, likewise."""
     history: SolveHistory | None = None
     """How the solve progressed; None for a solution that was not recorded."""
+
+    def __repr__(self) -> str:
+        """One line, however many states there are."""
+        bound = f"error at most {self.certificate.error_bound:.3g}"
+        return (
+            f"Solution({self.outcome.value}, {bound}, {self.values.size} states, discount {self.discount}, "
+            f"{self.method} on {self.device})"
+        )
 
     @property
     def error_bound(self) -> float:

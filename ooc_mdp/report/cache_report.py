@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import CacheSize
+from ooc_mdp.quoting import printable
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.store.atomic_file import atomic_file
@@ -206,9 +207,8 @@ def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]
         for scope in scopes if some_auxiliary else scopes[:1]:
             curves = [curve for curve in each.curves if curve.scope == scope]
             n, which = curves[0].n_accesses, SCOPE_WORDS[scope] if some_auxiliary else "none of them auxiliary"
-            console.print(
-                f"{each.label}: {each.trace.method}, {each.trace.n_partitions:,} partitions, {n:,} accesses, {which}"
-            )
+            of = printable(f"{each.label}: {each.trace.method}")
+            console.print(f"{of}, {each.trace.n_partitions:,} partitions, {n:,} accesses, {which}")
             console.print(_table(curves, _resolve(sizes, each.trace.n_partitions)))
             for curve in curves:
                 console.print(_diminishing(curve))

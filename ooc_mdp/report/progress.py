@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import format_bytes
+from ooc_mdp.quoting import printable
 
 __all__ = ["ProgressBar", "SolveProgressLine"]
 
@@ -53,6 +54,7 @@ class ProgressBar:
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         """Show `done` of `total` units of a step; in a log, every ten seconds."""
+        what = printable(what)
         if not self._live:
             self._log(what, done, total)
             return
@@ -107,7 +109,7 @@ def _progress(p: SolveProgress, rate: float) -> str:
     """The state of a solve; the target follows the bound that it is for, and `rate` is in bytes per second."""
     target = f" (target {p.target:.1e})"
     of_error, of_residual = ("", target) if p.stopping_rule == "residual" else (target, "")
-    return (
+    return printable(
         f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "
         f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
         f"{format_bytes(int(rate))}/s, {p.seconds:.0f} s"

@@ -10,8 +10,16 @@ from rich.table import Table
 
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
+from ooc_mdp.quoting import printable
 
-__all__ = ["print_inspection", "print_kernels", "print_solution", "print_verification"]
+__all__ = [
+    "print_checkpoint",
+    "print_inspection",
+    "print_kernels",
+    "print_result",
+    "print_solution",
+    "print_verification",
+]
 
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or pipe."""
@@ -19,6 +27,7 @@ _FILE_WIDTH = 160
 
 def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
     """Two columns: folded to the width of a terminal, whole lines in a file or pipe."""
+    title, rows = printable(title), [(printable(name), printable(text)) for name, text in rows]
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         width = max(len(name) for name, _ in rows) + 1
@@ -45,11 +54,46 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         result = f"none yet; the checkpoint is {checkpoint}"
         if not checkpoint.exists():
             message, result = message.partition(";")[0], "none, and no checkpoint: nothing to continue from yet"
+    _print_rows("", [*_solution_rows(figures, message), ("result", result)])
+    if figures["workers"]:
+        print_workers(figures["workers"])
+
+
+def print_result(facts: dict[str, Any]) -> None:
+    """What a result proves and where it came from, from `inspect_result`."""
+    message = next(outcome.message for outcome in Outcome if outcome.value == facts["outcome"])
+    rows = _solution_rows(facts, message)
+    rows.append(
+        ("solved from", f"the store {facts['store']}, {facts['sense']}imise, fingerprint {facts['fingerprint']}")
+    )
+    rows.append(("written", f"{facts['written']} by version {facts['version']}"))
+    if facts["geometry"]:
+        rows.append(("geometry", _geometry(facts["geometry"])))
+    _print_rows(f"{facts['path']}: the result of a solve", [*rows, *_origin(facts["provenance"])])
+    if facts["workers"]:
+        print_workers(facts["workers"])
+
+
+def print_checkpoint(facts: dict[str, Any]) -> None:
+    """What a checkpoint belongs to and how its solve continues, from `inspect_checkpoint`."""
+    identity, statistics = facts["identity"], facts["statistics"]
+    discount = identity.get("discount", "D")
+    rows = [
+        ("continue with", f"ooc-mdp solve STORE --discount {discount} --output {facts['output']} --resume"),
+        *((name, str(value)) for name, value in identity.items()),
+        ("written", facts["written"]),
+        *((name, str(value)) for name, value in statistics.items() if name != "workers"),
+    ]
+    _print_rows(f"{facts['path']}: the checkpoint of a solve", rows)
+
+
+def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str]]:
+    """What was proved and what it cost, from `Solution.summary`."""
 
     def bound(name: str) -> str:
         return "unknown" if figures[name] is None else f"{figures[name]:.3e}"
 
-    rows = [
+    return [
         ("outcome", f"{figures['outcome']}: {message}"),
         ("method", f"{figures['method']} on {figures['device']}, discount {figures['discount']}"),
         ("error", f"|V - V*| ≤ {bound('error_bound')} in every state (target: {_target(figures)})"),
@@ -64,11 +108,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         _where_from(figures),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['solve_seconds']:.1f} s"),
-        ("result", result),
     ]  # fmt: skip
-    _print_rows("", rows)
-    if figures["workers"]:
-        print_workers(figures["workers"])
 
 
 def print_workers(workers: list[dict[str, Any]]) -> None:
@@ -81,7 +121,7 @@ def print_workers(workers: list[dict[str, Any]]) -> None:
     for w in workers:
         table.add_row(
             f"{w['worker']}{' (lost)' if w['lost'] else ''}",
-            f"{w['host']} {w['device']}",
+            printable(f"{w['host']} {w['device']}"),
             f"{w['partitions']:,}",
             f"{w['loads']:,}",
             format_bytes(w["bytes_read"]),
@@ -151,15 +191,22 @@ def print_inspection(facts: dict[str, Any]) -> None:
     rows.append(("order", facts["state_order"]))
     if facts["geometry"]:
         rows.append(("geometry", _geometry(facts["geometry"])))
-    rows += [("made from" if k == "source" else f"  {k}", str(v)) for k, v in facts["provenance"].items()]
-    _print_rows(facts["path"], rows)
+    _print_rows(facts["path"], [*rows, *_origin(facts["provenance"])])
+
+
+def _origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows of a table's provenance, the source before what belongs to it."""
+    rows = [("made from", str(provenance["source"]))] if "source" in provenance else []
+    return [*rows, *((f"  {name}", str(value)) for name, value in provenance.items() if name != "source")]
 
 
 def _geometry(geometry: dict[str, Any]) -> str:
     """Points along each axis with its name and bounds where they are known; whatever else there is, as it is."""
-    axes, shape = geometry.get("axes"), geometry.get("shape")
-    if not axes or not shape or len(axes) != len(shape):
-        return ", ".join(f"{k} {v}" for k, v in geometry.items())
+    axes: Any = geometry.get("axes")
+    shape: Any = geometry.get("shape")
+    known = isinstance(axes, list) and isinstance(shape, list) and 0 < len(shape) == len(axes)
+    if not known or not all(isinstance(axis, dict) for axis in axes):
+        return ", ".join(f"{k} {v}" for k, v in geometry.items() if k != "controls")
     return "; ".join(
         f"{a.get('name', i)} {a.get('low', '?')} to {a.get('high', '?')} {a.get('unit', '')}".rstrip()
         + f"{', periodic' if a.get('periodic') else ''}, {n} points"

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ooc_mdp.quoting import printable
 from ooc_mdp.simulation import Simulation, Trajectory
 from ooc_mdp.store.atomic_file import atomic_file
 
@@ -24,7 +25,8 @@ def print_simulation(simulation: Simulation) -> None:
         console = Console(highlight=False, markup=False, width=_PIPE_WIDTH)
     options = simulation.options
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"start ({', '.join(axis.name for axis in simulation.problem.problem.axes)})", overflow="fold")
+    names = printable(", ".join(axis.name for axis in simulation.problem.problem.axes))
+    table.add_column(f"start ({names})", overflow="fold")
     headers = (
         "value",
         "outcome",

@@ -1,8 +1,12 @@
-"""What a store holds, in numbers, as a dict for the command line and for JSON. Reads sizes, not tables."""
+"""What a store, result or checkpoint holds, in numbers, as a dict for the command line and for JSON.
+
+Of a store it reads sizes, not tables.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +14,13 @@ import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import Coupling
-from ooc_mdp.store.layout import FIELDS
+from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, read_checkpoint
+from ooc_mdp.store.layout import FIELDS, GROUP_FILE
 from ooc_mdp.store.reader import Store
+from ooc_mdp.store.result import open_result
+from ooc_mdp.store.sealed_group import group_attributes
 
-__all__ = ["Described", "inspect_store", "inspect_virtual_store"]
+__all__ = ["Described", "inspect_checkpoint", "inspect_result", "inspect_store", "inspect_virtual_store"]
 
 
 class Described(Protocol):
@@ -63,6 +70,55 @@ def inspect_virtual_store(path: Path, table: Described) -> dict[str, Any]:
     """The same of a virtual store, which stores no fields; what only its tables show is None."""
     nothing = np.zeros(table.partition_ptr.size - 1, np.int64)
     return {**_facts(path, table, nothing, None), "stored_bytes": 0, "fields": {}, "uuid": None, "virtual": True}
+
+
+def inspect_result(path: Path) -> dict[str, Any]:
+    """What a result proves, what the solve cost, and where its table came from.
+
+    Raises
+    ------
+    StoreError : it is no result, or damaged.
+    """
+    result = open_result(path)
+    about = group_attributes(path)["about"]
+    return {
+        "kind": "result",
+        "path": str(path),
+        "sense": result.identity["sense"],
+        "fingerprint": result.identity["fingerprint"],
+        **result.solution.summary(),
+        "store": about["store"],
+        "version": about["version"],
+        "written": _written(path / GROUP_FILE),
+        "provenance": result.provenance,
+        "geometry": result.geometry,
+    }
+
+
+def inspect_checkpoint(path: Path) -> dict[str, Any]:
+    """What a checkpoint belongs to, and what the solve has cost so far.
+
+    Raises
+    ------
+    FileNotFoundError : there is none.
+    StoreError : it is damaged, or of another version.
+    """
+    facts, arrays = read_checkpoint(path)
+    identity, statistics = facts["identity"], facts["statistics"]
+    return {
+        "kind": "checkpoint",
+        "path": str(path),
+        "output": str(path.with_name(path.name.removesuffix(CHECKPOINT_SUFFIX))),
+        "written": _written(path),
+        "identity": identity,
+        "statistics": statistics,
+        "arrays": {name: {"dtype": a.dtype.name, "shape": list(a.shape)} for name, a in arrays.items()},
+    }
+
+
+def _written(file: Path) -> str:
+    """When a file was written, by the file system."""
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
 def _facts(path: Path, table: Described, stored: IntArray, leaving: int | None) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.io.text.errors import Field, number_error
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.quoting import quote, shorten
 
 __all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]
 
@@ -199,17 +200,17 @@ class _Handler(ContentHandler):
         """Check that text is inside a description."""
         self.events += 1
         if self._stack[-1] != _FREE_TEXT and not content.isspace():
-            shown = content.strip()[:40]
-            raise self.error(f"text {shown!r} inside <{self._stack[-1]}>; only <Description> holds text")
+            shown = quote(content.strip(), 40)
+            raise self.error(f"text {shown} inside <{self._stack[-1]}>; only <Description> holds text")
 
     def _in_names(self) -> bool:
         return self._stack[:3] == _LIST_OF_NAMES
 
     def _raise_misplaced(self, name: str, parent: str) -> None:
         if not parent:
-            raise self.error(f"the root element is <{name}>; Johannsson's XML has <MDP>")
+            raise self.error(f"the root element is <{shorten(name)}>; Johannsson's XML has <MDP>")
         allowed = ", ".join(f"<{child}>" for child in _INSIDE.get(parent, ())) or "nothing"
-        raise self.error(f"<{name}> inside <{parent}>; only {allowed} may stand there")
+        raise self.error(f"<{shorten(name)}> inside <{parent}>; only {allowed} may stand there")
 
     def _check_attributes(self, name: str, attributes: Any) -> None:
         wanted = _ATTRIBUTES[name]
@@ -218,7 +219,7 @@ class _Handler(ContentHandler):
                 raise self.error(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
         for attribute in attributes.getNames():
             if attribute not in wanted:
-                raise self.error(f"<{name}> has an attribute {attribute!r}; it has {', '.join(wanted)} only")
+                raise self.error(f"<{name}> has an attribute {quote(attribute)}; it has {', '.join(wanted)} only")
 
     def _number(self, name: str, field: Field, text: str) -> int:
         error = number_error(text, field)
@@ -289,9 +290,9 @@ def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Genera
     except DefusedXmlException:
         raise InputError(path, _ENTITY, parser.getLineNumber()) from None
     except SAXParseException as error:
-        raise InputError(path, f"not well-formed XML: {error.getMessage()}", error.getLineNumber()) from None
+        raise InputError(path, f"not well-formed XML: {shorten(error.getMessage())}", error.getLineNumber()) from None
     except (SAXException, UnicodeError, LookupError) as error:
-        raise InputError(path, f"cannot be read as XML: {error}", parser.getLineNumber()) from None
+        raise InputError(path, f"cannot be read as XML: {shorten(error)}", parser.getLineNumber()) from None
 
 
 class _XmlSource:

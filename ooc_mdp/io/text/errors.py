@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.text.numbers import MAX_LINE
+from ooc_mdp.quoting import quote
 
 __all__ = [
     "Field",
@@ -91,13 +92,9 @@ def encoding_error(raw: bytes) -> str | None:
     return None
 
 
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
-
-
 def number_error(text: str, field: Field) -> str | None:
     """The error in the text of one number; None if there is none. An overflow to infinity is an error."""
-    shown = _quoted(text)
+    shown = quote(text, 40)
     if field.integer:
         if _INTEGER.fullmatch(text):
             if len(text) < 21 and -(2**63) < int(text) < 2**63:

@@ -85,6 +85,6 @@ def not_compilable(problem: ControlProblem, error: Exception) -> OptionsError:
     reason = next((line for line in reasons if not line.startswith("Failed in nopython")), "no reason given")
     reason = reason.partition(" Raised from ")[0]
     return OptionsError(
-        f"problem {problem.name!r}: {places[-1] if places else ''}Numba cannot compile this: {reason}\n"
+        f"problem {problem.name!r}: {places[-1] if places else ''}Numba cannot compile this: {reason}; "
         f"docs/guides/control-problems.md lists what functions may contain"
     )
