@@ -202,8 +202,11 @@ class DiscretisedProblem:
         }
 
     def geometry(self) -> dict[str, Any]:
-        """The axes, for the store."""
-        return {"axes": [dataclasses.asdict(axis) for axis in self.problem.axes]}
+        """The axes and the control values of each action, for the store."""
+        return {
+            "axes": [dataclasses.asdict(axis) for axis in self.problem.axes],
+            "controls": [[float(u) for u in control] for control in self.problem.controls],
+        }
 
 
 def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> DiscretisedProblem:

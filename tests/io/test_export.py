@@ -1,0 +1,81 @@
+"""A result as a file for other programs: coordinates and control values beside the number of each state."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_mdp
+from ooc_mdp.io import export
+from ooc_mdp.io.export import export_result
+from ooc_mdp.store.result import Result
+
+
+def rows_of(result: Result, file: Path) -> list[dict[str, str]]:
+    export_result(result, file, overwrite=True)
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("pendulum")
+    store = ooc_mdp.generate("single-pendulum", folder / "s", {"grid": "6,5"}, device="cpu")
+    ooc_mdp.solve(store, 0.9, device="cpu", output=folder / "r", epsilon=1e-2)
+    return ooc_mdp.open_result(folder / "r")
+
+
+def test_a_control_problem_has_its_coordinates_and_control_values(pendulum: Result, tmp_path: Path) -> None:
+    from ooc_mdp.simulation import problem_of
+
+    problem = problem_of(pendulum).problem
+    rows = rows_of(pendulum, tmp_path / "d.csv")
+    names = [f"{axis.name} [{axis.unit}]" if axis.unit else axis.name for axis in problem.axes]
+    assert list(rows[0]) == ["state", *names, "value", "policy", "control0"]
+    assert [int(row["state"]) for row in rows] == list(range(30))
+    for i, row in enumerate(rows):
+        for name, axis, n, k in zip(names, problem.axes, (6, 5), divmod(i, 5), strict=True):
+            assert float(row[name]) == pytest.approx(axis.low + k * axis.step(n), abs=1e-12)
+        action = int(row["policy"])
+        assert action == pendulum.policy[i]
+        assert row["control0"] == ("" if action < 0 else repr(float(problem.controls[action][0])))
+    assert np.array_equal([float(row["value"]) for row in rows], pendulum.values)
+
+
+def test_blocks_of_lines_give_the_same_file(pendulum: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rows_of(pendulum, tmp_path / "a.csv")
+    monkeypatch.setattr(export, "_LINES", 7)
+    assert rows_of(pendulum, tmp_path / "b.csv") == whole
+
+
+def test_a_model_without_a_grid_has_the_columns_that_it_had(tmp_path: Path) -> None:
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    ooc_mdp.solve(ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s"), 0.9, device="cpu", output=tmp_path / "r")
+    rows = rows_of(ooc_mdp.open_result(tmp_path / "r"), tmp_path / "d.csv")
+    assert [list(row.values()) for row in rows] == [["0", "1.0", "0"], ["1", "0.0", "-1"]]
+    assert list(rows[0]) == ["state", "value", "policy"]
+
+
+def test_a_grid_without_bounds_has_indices(tmp_path: Path) -> None:
+    n = 6
+    np.savez(
+        tmp_path / "m.npz", state_ptr=np.arange(n + 1), indptr=np.arange(n + 1), indices=np.arange(n), data=np.ones(n),
+        r_s=np.ones(n),
+    )  # fmt: skip
+    store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", grid=(2, 3))
+    ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
+    rows = rows_of(ooc_mdp.open_result(tmp_path / "r"), tmp_path / "d.csv")
+    assert [(row["axis_0"], row["axis_1"]) for row in rows] == [(str(i), str(j)) for i in range(2) for j in range(3)]
+
+
+@pytest.mark.parametrize("controls", [None, "none", [[1.0], [2.0, 3.0]], [[math.nan]], [], [["x"]], {"a": 1}])
+def test_control_values_that_do_not_belong_to_the_actions_are_left_out(
+    pendulum: Result, tmp_path: Path, controls: object
+) -> None:
+    other = replace(pendulum, geometry={**(pendulum.geometry or {}), "controls": controls})
+    assert "control0" not in rows_of(other, tmp_path / "d.csv")[0]
