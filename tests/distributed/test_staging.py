@@ -28,6 +28,7 @@ from ooc_mdp.errors import DamagedStoreError, MemoryBudgetError, OptionsError, S
 from ooc_mdp.model.solution import Outcome, WorkerStatistics
 from ooc_mdp.store import Store
 from ooc_mdp.store.layout import READ_FIELDS, chunk_name
+from ooc_mdp.store.mark import MARK_FILE
 from ooc_mdp.store.seal import digest_of
 
 
@@ -48,7 +49,8 @@ def node(local: Path, ragged: Store) -> Iterator[NodeStaging]:
 
 
 def files_in(directory: Path) -> list[str]:
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != MARK_FILE]
+    return sorted(str(path.relative_to(directory)) for path in files)
 
 
 def chunks_of(store: Store, *partitions: int) -> list[str]:
@@ -370,6 +372,23 @@ def test_a_directory_that_cannot_be_written_is_refused_before_the_solve(
         with pytest.raises(OptionsError, match=said):
             solve(ragged, 0.9, clusters[2], stage=directory, output=tmp_path / "r")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_folder_that_is_not_ours_is_neither_filled_nor_removed(maze: Store, tmp_path: Path, link: bool) -> None:
+    (tmp_path / "mine").mkdir()
+    if link:
+        (tmp_path / "staged").symlink_to(tmp_path / "mine")
+    else:
+        (tmp_path / "mine").rename(tmp_path / "staged")
+        (tmp_path / "staged" / "thesis").write_text("dear")
+    before = sorted(tmp_path.rglob("*"))
+    node = NodeStaging(str(tmp_path / "staged"))
+    warning = node.copy(maze, [0])
+    node.close()
+    assert warning is not None
+    assert "that ooc-mdp did not make" in warning
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_directory_is_created_where_only_its_last_part_is_missing(

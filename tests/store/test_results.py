@@ -242,7 +242,9 @@ def test_a_policy_is_kept_and_exported_in_the_sources_numbers_of_actions_too(tmp
 def test_where_actions_are_numbered_from_0_an_export_has_no_column_for_it(result, tmp_path):
     assert open_result(result).actions is None
     assert ooc("export", result, tmp_path / "x.csv").status == 0
-    assert (tmp_path / "x.csv").read_text().startswith("state,value,policy\n")
+    header = (tmp_path / "x.csv").read_text().splitlines()[0].split(",")
+    assert header[0] == "state"
+    assert header[-2:] == ["value", "policy"]
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])

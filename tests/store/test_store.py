@@ -25,6 +25,7 @@ from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
+from ooc_mdp.store.mark import MARK_FILE
 
 
 @pytest.fixture
@@ -168,6 +169,9 @@ def test_what_is_no_store_is_refused_by_name(tmp_path: Path, store: Store) -> No
         with pytest.raises(StoreError, match=r"is no store: it has no zarr\.json; give the directory"):
             open_store(place)
     store.path.rename(tmp_path / "t.partial")
+    with pytest.raises(StoreError, match=r"t does not exist"):  # the directory may be the user's
+        open_store(tmp_path / "t")
+    (tmp_path / "t.partial" / MARK_FILE).touch()
     with pytest.raises(StoreError, match=r"t.partial is half-written"):
         open_store(tmp_path / "t.partial")
     with pytest.raises(StoreError, match=r"t is half-written"):
