@@ -116,11 +116,17 @@ def system_remedy(error: BaseException) -> str | None:
     return None if code is None else _REMEDIES.get(code)
 
 
-def raise_system_failure(error: BaseException, path: str | PathLike[str]) -> None:
-    """Raise SystemFailureError where an error is no fault of the file that was being read; else do nothing."""
+def raise_system_failure(error: BaseException, path: str | PathLike[str], purpose: str = "read") -> None:
+    """Raise SystemFailureError where an error is no fault of the file that was being read; else do nothing.
+
+    Parameters
+    ----------
+    purpose : what cannot be done with the path.
+    """
     remedy = system_remedy(error)
     if remedy is not None and isinstance(error, OSError) and error.errno is not None:
-        raise SystemFailureError(f"{os.fspath(path)} cannot be read: {os.strerror(error.errno)}; {remedy}") from error
+        why = os.strerror(error.errno)
+        raise SystemFailureError(f"{os.fspath(path)} cannot be {purpose}: {why}; {remedy}") from error
 
 
 class MemoryBudgetError(OocMdpError):

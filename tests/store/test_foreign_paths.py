@@ -57,6 +57,10 @@ def a_file(place: Path, elsewhere: Path) -> None:
     place.write_text("dear")
 
 
+def a_pipe(place: Path, elsewhere: Path) -> None:
+    os.mkfifo(place)
+
+
 def a_folder_with_a_false_mark(place: Path, elsewhere: Path) -> None:
     a_folder(place, elsewhere)
     (place / MARK_FILE).write_text("not the mark")
@@ -75,6 +79,7 @@ PLANTS = [
     a_link_to_a_file,
     a_link_to_nothing,
     a_file,
+    a_pipe,
     a_folder_with_a_false_mark,
     a_folder_with_a_link_as_mark,
 ]

@@ -12,6 +12,7 @@ where there are durations, and Q2: the second-best action value when the partiti
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -30,7 +31,7 @@ from ooc_mdp.backends.cpu.policy_loops import Share, measure_rows, product_rows,
 from ooc_mdp.backends.cpu.table import CHECKED, MAX_UNROLLED, Specialisation
 from ooc_mdp.backends.cpu.triangular_solver import STATE_BYTES, TriangularSolver
 from ooc_mdp.backends.cpu.views import Model
-from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.errors import MemoryBudgetError, raise_system_failure
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
@@ -213,6 +214,8 @@ def _mapped_file(nbytes: int) -> mmap.mmap:
             os.posix_fallocate(file.fileno(), 0, max(nbytes, 1))
             return mmap.mmap(file.fileno(), max(nbytes, 1))
     except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise_system_failure(error, tempfile.gettempdir(), "used for a policy's rows")
         raise MemoryBudgetError(
             f"a policy's rows take {format_bytes(nbytes)}, for which neither RAM nor {tempfile.gettempdir()} has room "
             f"({error.strerror}); point TMPDIR at a larger disk, or use --method p-eva"

@@ -74,7 +74,11 @@ def copy_to_temporary(path: str, name: str, file: Any, size: int) -> IO[bytes]:
             f"needs {size} bytes of temporary space, {tempfile.gettempdir()} has {free}; "
             "set TMPDIR to a folder with more room",
         )
-    copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        raise_system_failure(error, path)
+        raise
     missing = size
     try:
         while missing:
