@@ -217,7 +217,7 @@ def test_a_dtmc_in_drn_has_one_action_a_state(tmp_path: Path) -> None:
         ("@nr_states\n3\n", "", 10, "no @nr_states"),
         ("1 : 0.5", "1 : 0.6", 15, "sum to 1.1"),
         ("1 : 0.5", "1 : nan", 16, "probability is NaN"),
-        ("1 : 0.5", "1 : 1/2", 16, "'1/2' is not a decimal number"),
+        ("1 : 0.5", "1 : 1/0", 16, "'1/0' has the denominator 0"),
         ("1 : 0.5", "1 0.5", 16, "1 field; 2 are expected"),
         ("1 : 0.5", "3 : 0.5", 16, "successor 3 does not exist"),
         ("state 1", "state 2", 20, "state 2 where state 1 is expected"),

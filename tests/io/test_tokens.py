@@ -11,6 +11,7 @@ from hypothesis import example, given, seed, settings
 from hypothesis import strategies as st
 
 from ooc_mdp.io.text import columns, numbers
+from ooc_mdp.io.text.errors import Field, number_error
 from ooc_mdp.io.text.lines import mark_lines, next_state
 
 digits = st.text("0123456789", min_size=1, max_size=25)
@@ -38,7 +39,7 @@ def parse(text: bytes, n_integers: int = 0, word: bool = False, capacity: int = 
         buffer, 0, buffer.size, n_integers, word, 0, ints, floats, offsets, slow
     )
     for index, begin, end in slow[:n_slow].tolist():
-        floats[0, index] = float(text[begin:end])
+        floats[0, index] = numbers.nearest_double(text[begin:end].decode())
     return ints[:, :count], floats[0, :count], offsets[:count], n_slow, bad
 
 
@@ -81,6 +82,59 @@ def test_decimals_next_to_a_tie_are_rounded_like_python(mantissa: int, shift: in
     _, floats, _, _, bad = parse(text.encode())
     assert not bad
     assert bits(floats[0]) == bits(float(text))
+
+
+whole_numbers = st.one_of(st.integers(0, 10**4), st.integers(0, 10**25), st.integers(2**53 - 3, 2**53 + 3))
+
+
+@seed(20261127)
+@settings(max_examples=2000, deadline=None)
+@given(st.sampled_from(["", "-", "+"]), whole_numbers, whole_numbers, st.integers(0, 3))
+@example("", 9007199254740993, 1, 0)
+@example("-", 1, 3, 0)
+@example("", 10**400, 3, 0)
+@example("", 3, 10**400, 0)
+@example("", 10**639, 10**639 - 1, 0)
+def test_a_fraction_is_the_double_nearest_to_the_quotient(sign: str, over: int, under: int, zeros: int) -> None:
+    text = f"{sign}{'0' * zeros}{over}/{'0' * zeros}{under}"
+    _, floats, _, _, bad = parse(text.encode())
+    assert bad == (under == 0)
+    assert (number_error(text, Field("p", False)) is None) == (not bad and not np.isinf(floats).any())
+    if not bad:
+        try:
+            due = float(Fraction(int(sign + str(over)), under))
+        except OverflowError:
+            due = float(sign + "inf")
+        assert floats[0] == due
+
+
+@pytest.mark.parametrize(
+    "text", ["1/", "/2", "1/0", "1/00", "1/2/3", "1//2", "1/-2", "1/+2", "0.5/2", "1/2.0", "1e1/2", "1/2e1", "1/x",
+             "1/ 2", "-/2", "1/2x", ".5/2", "5./2", f"{'1' * 641}/2", f"1/{'1' * 641}"],
+)  # fmt: skip
+def test_what_is_not_a_fraction_of_two_integers_is_refused_by_kernel_and_message(text: str) -> None:
+    assert parse(text.encode())[4]
+    field = text.split()[0]
+    assert number_error(field, Field("p", False)) is not None
+
+
+@pytest.mark.parametrize("length", [40_000, 1_000_000])
+@pytest.mark.parametrize("text", ["{}x", "0.{}x", "{}.{}x", "1e{}x", "{}.e{}x", "{}/{}x", "{},{}", "-{}e", "[{}", "{}"])
+def test_the_message_for_a_long_number_takes_linear_time(text: str, length: int) -> None:
+    digits = "7" * (length // text.count("{}"))
+    for field in (Field("p", False), Field("s", True)):
+        error = number_error(text.format(digits, digits), field)
+        assert error is not None
+        assert len(error) < 300
+
+
+@seed(20261128)
+@settings(max_examples=1000, deadline=None)
+@given(st.text("0123456789.eE+-/x,", max_size=12))
+def test_kernel_and_message_agree_on_what_a_number_is(text: str) -> None:
+    _, floats, _, _, bad = parse(text.encode())
+    read = not bad and floats.size > 0 and not np.isinf(floats[0])
+    assert read == (number_error(text, Field("p", False)) is None)
 
 
 def test_printed_probabilities_do_not_need_the_slow_way() -> None:

@@ -40,6 +40,7 @@ from ooc_mdp.io.files import open_file
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.io.text.errors import Field, number_error
+from ooc_mdp.io.text.numbers import nearest_double
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import quote, shorten
 
@@ -250,8 +251,8 @@ class _Handler(ContentHandler):
         if successor > self.largest[0]:
             self.largest = (successor, line)
         self.rows.successors.append(successor)
-        self.rows.probabilities.append(float(attributes["probability"]))
-        self.rows.rewards.append(float(attributes["actionReward"]))
+        self.rows.probabilities.append(nearest_double(attributes["probability"]))
+        self.rows.rewards.append(nearest_double(attributes["actionReward"]))
         self.rows.transition_positions.append(line)
 
 

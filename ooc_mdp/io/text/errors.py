@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.files import open_file
-from ooc_mdp.io.text.numbers import MAX_LINE
+from ooc_mdp.io.text.numbers import MAX_FRACTION_DIGITS, MAX_LINE, nearest_double
 from ooc_mdp.quoting import quote
 
 __all__ = [
+    "INTERVALS",
     "Field",
     "diagnose_fields",
     "encoding_error",
@@ -24,12 +25,17 @@ __all__ = [
     "line_number",
     "negative_state",
     "number_error",
+    "quoted",
 ]
 
 _CHUNK = 1 << 20
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_FRACTION = re.compile(r"[+-]?([0-9]+)/([0-9]+)", re.ASCII)
+"""In each expression no two neighbours match the same character, so that a match takes linear time."""
 _BLANKS = " \t\r"
+INTERVALS = "models with intervals are not read: give each transition one probability"
+"""What to do about a file of an interval model."""
 _FINITE = "give a finite number (to forbid an action, leave it out)"
 
 
@@ -39,6 +45,11 @@ class Field:
 
     name: str
     integer: bool
+
+
+def quoted(text: str, most: int = 40) -> str:
+    """A text of a file for a message: in quotes, cut to `most` characters, its control characters escaped."""
+    return repr(text if len(text) <= most else text[: most - 3] + "...")
 
 
 def line_number(path: str, offset: int) -> int:
@@ -94,25 +105,48 @@ def encoding_error(raw: bytes) -> str | None:
 
 def number_error(text: str, field: Field) -> str | None:
     """The error in the text of one number; None if there is none. An overflow to infinity is an error."""
-    shown = quote(text, 40)
+    shown = quoted(text)
     if field.integer:
         if _INTEGER.fullmatch(text):
             if len(text) < 21 and -(2**63) < int(text) < 2**63:
                 return None
             return f"{field.name} {shown} does not fit into 64 bits"
         return f"{field.name} {shown} is not an integer written in the digits 0-9"
-    if _DECIMAL.fullmatch(text):
-        if math.isinf(float(text)):
-            return f"{field.name} {shown} overflows to infinity; {_FINITE}"
-        return None
+    if text.startswith("["):
+        return f"{field.name} {shown} is an interval; {INTERVALS}"
+    if "/" in text:
+        error = _fraction_error(text)
+        if error is not None:
+            return f"{field.name} {shown} {error}"
+    elif not _DECIMAL.fullmatch(text):
+        return _word_error(text, field)
+    if math.isinf(nearest_double(text)):
+        return f"{field.name} {shown} overflows to infinity; {_FINITE}"
+    return None
+
+
+def _fraction_error(text: str) -> str | None:
+    match = _FRACTION.fullmatch(text)
+    if match is None:
+        return "is not a fraction of two integers, such as 1/4"
+    longest = max(map(len, match.groups()))
+    if longest > MAX_FRACTION_DIGITS:
+        return f"has {longest} digits; numerator and denominator may have {MAX_FRACTION_DIGITS}: write it as a decimal"
+    if not match[2].strip("0"):
+        return "has the denominator 0"
+    return None
+
+
+def _word_error(text: str, field: Field) -> str:
+    """The error in a text that is neither a decimal nor a fraction."""
     word = text.lstrip("+-").lower()
     if word == "nan":
         return f"{field.name} is NaN; give a number"
     if word in ("inf", "infinity"):
         return f"{field.name} is infinite; {_FINITE}"
     if "," in text and _DECIMAL.fullmatch(text.replace(",", ".", 1)):
-        return f"{field.name} {shown} has a decimal comma; write a decimal point"
-    return f"{field.name} {shown} is not a decimal number"
+        return f"{field.name} {quoted(text)} has a decimal comma; write a decimal point"
+    return f"{field.name} {quoted(text)} is not a decimal number"
 
 
 def negative_state(state: int) -> str:
@@ -125,6 +159,8 @@ def diagnose_fields(texts: Sequence[str], fields: Sequence[Field], what: str) ->
     names = ", ".join(field.name for field in fields)
     count = len(texts)
     if count != len(fields):
+        if any(text.strip(_BLANKS).startswith("[") for text in texts):
+            return f"{what} with an interval; {INTERVALS}"
         return f"{what} of {count} field{'s' * (count != 1)}; {len(fields)} are expected: {names}"
     for text, field in zip(texts, fields, strict=True):
         error = number_error(text.strip(_BLANKS), field)

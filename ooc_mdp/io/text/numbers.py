@@ -2,16 +2,20 @@
 
 A buffer is uint8, holds whole lines and ends in a newline, so no kernel looks past it. Numbers are ASCII:
 integers `-?[0-9]+` that fit into 64 bits, decimals `[+-]?digits[.digits][e[+-]digits]` with no hex, no
-underscore, no words (nan, inf) and nothing after them. Decimals are correctly rounded:
+underscore, no words (nan, inf) and nothing after them, and fractions `[+-]?digits/digits` of two integers. Decimals and
+fractions are correctly rounded:
 
     mantissa < 2**53, |exponent| <= 22   one exact product or quotient (Clinger 1990)
+    both integers <= 2**53               one exact quotient
     18 digits, |exponent| <= 45          double-double, used only if the rounding is certain
-    everything else                      left to the caller: Python's float() on a token of checked syntax
+    everything else                      left to the caller: nearest_double() on a token of checked syntax
 
 Kernels only find *that* a line is malformed; `ooc_mdp.io.text.errors` finds out why. This module knows no format.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numba import njit
@@ -19,6 +23,7 @@ from numba import njit
 __all__ = [
     "BAD",
     "GOOD",
+    "MAX_FRACTION_DIGITS",
     "MAX_LINE",
     "NEWLINE",
     "SLOW",
@@ -26,6 +31,7 @@ __all__ = [
     "blank",
     "decimal_at",
     "integer_at",
+    "nearest_double",
     "skip_blanks",
     "skip_line",
 ]
@@ -33,7 +39,9 @@ __all__ = [
 MAX_LINE = 1 << 20
 """Longest line of numbers, in bytes; what bounds a reader's look-ahead."""
 SLOW_SLOTS = 4096
-"""Decimals that a kernel leaves to float() before it returns to its caller."""
+"""Numbers that a kernel leaves to nearest_double() before it returns to its caller."""
+MAX_FRACTION_DIGITS = 640
+"""Digits of a fraction's numerator and denominator each: what every interpreter converts to an integer."""
 
 _EXACT = 46
 _HIGH = np.array([float(10**k) for k in range(_EXACT)])
@@ -41,10 +49,23 @@ _LOW = np.array([float(10**k - int(float(10**k))) for k in range(_EXACT)])
 """10**k = _HIGH[k] + _LOW[k] exactly, as 5**45 has 105 bits."""
 _SPLIT = 134217729.0
 GOOD, SLOW, BAD = range(3)
-"""Status of a number: parsed; of checked syntax and left to float(); malformed."""
+"""Status of a number: parsed; of checked syntax and left to nearest_double(); malformed."""
 NEWLINE = 10
 _SPACE, _TAB, _RETURN = 32, 9, 13
-_MINUS, _PLUS, _POINT = 45, 43, 46
+_MINUS, _PLUS, _POINT, _SLASH = 45, 43, 46, 47
+_WHOLE = 9007199254740992
+"""2**53: integers up to it are exact doubles."""
+
+
+def nearest_double(text: str) -> float:
+    """The double nearest to a decimal or fraction of checked syntax; infinite where it overflows."""
+    numerator, slash, denominator = text.partition("/")
+    if not slash:
+        return float(text)
+    try:
+        return int(numerator) / int(denominator)
+    except OverflowError:
+        return -math.inf if text.startswith("-") else math.inf
 
 
 @njit(cache=True, nogil=True)
@@ -126,11 +147,32 @@ def _scaled(mantissa, exponent):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _denominator_at(buf, i):  # type: ignore[no-untyped-def]
+    """(status, value, next) of the positive integer at i; SLOW where it exceeds 2**53."""
+    first = i
+    value = np.int64(0)
+    status = GOOD
+    while True:
+        digit = np.int64(buf[i]) - 48
+        if digit < 0 or digit > 9:
+            break
+        if value > (_WHOLE - digit) // 10:
+            status = SLOW
+        else:
+            value = value * 10 + digit
+        i += 1
+    if value == 0 or i - first > MAX_FRACTION_DIGITS:
+        status = BAD
+    return status, value, i
+
+
+@njit(cache=True, nogil=True)
 def decimal_at(buf, i):  # type: ignore[no-untyped-def]
-    """(status, value, next) of the decimal at i; its syntax is checked even where float() gives the value."""
+    """(status, value, next) of the decimal or fraction at i; its syntax is checked even where its status is SLOW."""
     negative = buf[i] == _MINUS
     if negative or buf[i] == _PLUS:
         i += 1
+    begin = i
     mantissa = np.int64(0)
     digits = 0
     exponent = np.int64(0)
@@ -158,6 +200,15 @@ def decimal_at(buf, i):  # type: ignore[no-untyped-def]
         i += 1
     if not seen:
         return BAD, 0.0, i
+    if buf[i] == _SLASH:
+        too_long = i - begin > MAX_FRACTION_DIGITS
+        status, denominator, i = _denominator_at(buf, i + 1)
+        if fraction or too_long or status == BAD:
+            return BAD, 0.0, i
+        if status == SLOW or cut or exponent != 0 or mantissa > _WHOLE:
+            return SLOW, np.nan, i
+        value = np.float64(mantissa) / np.float64(denominator)
+        return GOOD, -value if negative else value, i
     if buf[i] == 101 or buf[i] == 69:
         i += 1
         downwards = buf[i] == _MINUS
@@ -178,7 +229,7 @@ def decimal_at(buf, i):  # type: ignore[no-untyped-def]
         return SLOW, np.nan, i
     if mantissa == 0:
         return GOOD, -0.0 if negative else 0.0, i
-    if mantissa <= 9007199254740992 and -22 <= exponent <= 22:
+    if mantissa <= _WHOLE and -22 <= exponent <= 22:
         value = np.float64(mantissa)
         value = value * _HIGH[exponent] if exponent >= 0 else value / _HIGH[-exponent]
         return GOOD, -value if negative else value, i

@@ -27,7 +27,7 @@ from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
 from ooc_mdp.io.text.errors import error_at, line_bytes
 from ooc_mdp.io.text.lines import mark_lines, next_state
-from ooc_mdp.io.text.numbers import MAX_LINE, SLOW_SLOTS
+from ooc_mdp.io.text.numbers import MAX_LINE, SLOW_SLOTS, nearest_double
 from ooc_mdp.model.mdp import Block, FloatArray, IntArray
 
 __all__ = [
@@ -182,7 +182,7 @@ def read_table(
             error = error_at(path, begin + pos, diagnose(line_bytes(path, begin + pos)))
         flat = floats.reshape(-1)
         for index, start, stop in slow[:n_slow].tolist():
-            flat[index] = float(buffer[start:stop].tobytes())
+            flat[index] = nearest_double(buffer[start:stop].tobytes().decode("ascii"))
             if np.isinf(flat[index]):
                 count = index % capacity
                 offset = begin + int(offsets[count])
