@@ -28,8 +28,12 @@ __all__ = ["ROW_SUM_TOLERANCE", "Block", "FloatArray", "IntArray", "Rows", "disc
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-ROW_SUM_TOLERANCE = 1e-6
-"""A row whose probabilities sum to 1 within this is accepted as published; others are refused or normalized."""
+ROW_SUM_TOLERANCE = 1e-6 + 2.0**-50
+"""A row whose probabilities sum to 1 within this is accepted as published; others are refused or normalized.
+
+A sum that differs by 1e-6 exactly in decimals, such as 0.333333 three times, is accepted: the rounding of the
+probabilities to float64 moves their compensated sum by less than 2**-50.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ DISCOUNT = 0.9
 # OTHER_MODEL are another MDP than good.*, as their row says.
 READ = {
     "09_duplicate_successor", "11_missing_state.tra", "14_header_too_many_states", "21_comments_blank_lines",
-    "24_utf8_bom", "25_tabs_spaces", "25_tabs", "42_action_gap",
+    "24_utf8_bom", "25_tabs_spaces", "25_tabs", "42_action_gap", "45_sum_off_1e-6",
 }  # fmt: skip
 OTHER_MODEL = {"09_duplicate_successor", "11_missing_state", "14_header_too_many_states", "42_action_gap"}
-OTHER_MODEL |= {"44_sum_tenths", "48_tiny_prob"}
+OTHER_MODEL |= {"44_sum_tenths", "45_sum_off_1e-6", "48_tiny_prob"}
 
 pytestmark = pytest.mark.skipif(not BAD.is_dir(), reason="the shared cases are not here")
 

@@ -57,6 +57,36 @@ def test_duplicates_are_added_zeros_dropped_and_successors_sorted() -> None:
     assert rows.rewards.tolist() == [105.0]
 
 
+def decimals(total: int, terms: int, digits: int, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """A row of decimals with so many digits, whose sum is `total` units of the last of them, exactly."""
+    cuts = np.sort(rng.integers(0, total + 1, terms - 1))
+    units = np.diff(np.concatenate([[0], cuts, [total]])).tolist()
+    assert sum(units) == total
+    return [(s, float(f"{unit}e-{digits}")) for s, unit in enumerate(units)]
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 7, 100, 5000])
+@pytest.mark.parametrize("digits", [6, 9, 15])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_the_tolerance_of_sums_is_compared_in_decimals(side: int, digits: int, terms: int) -> None:
+    rng = np.random.default_rng(terms)
+    one, most = 10**digits, 10 ** (digits - 6)
+    beyond = max(1, 10 ** (digits - 14))  # a difference of 1e-14 is more than what rounding can do
+    for _ in range(40):
+        row = decimals(one + side * most, terms, digits, rng)
+        kept = check(raw_rows([row]), n_states=None).rows
+        assert check_rows("model", [0], kept, terms) is None
+        with pytest.raises(InputError, match=r"allowed difference 1e-06|above 1"):
+            check(raw_rows([decimals(one + side * (most + beyond), terms, digits, rng)]), n_states=None)
+
+
+def test_six_digits_of_a_third_three_times_are_accepted() -> None:
+    check(raw_rows([[(0, 0.333333), (1, 0.333333), (2, 0.333333)]]))
+    check(raw_rows([[(0, 0.333334), (1, 0.333334), (2, 0.333333)]]))
+    with pytest.raises(InputError, match=r"sum to 0\.999998, not 1"):
+        check(raw_rows([[(0, 0.333333), (1, 0.333333), (2, 0.333332)]]))
+
+
 @pytest.mark.parametrize(
     ("actions", "labels", "line", "message"),
     [
