@@ -33,6 +33,8 @@ _READERS = {
 """Module and instance of each format, by its name. To add one, see `ooc_mdp.io.source`."""
 FORMAT_NAMES = tuple(_READERS)
 """In the order of FORMATS."""
+_NEVER_COMPRESSED = ("gymnasium", "arrays", "mdptoolbox")
+"""Formats that the contents of a file compressed with gzip, xz or bzip2 are not examined for."""
 _HEAD = 4096
 
 
@@ -58,25 +60,31 @@ def _named(name: str) -> Format:
 
 def _detected(source: str) -> Format:
     """The format that a source is detected to have; raises InputError for an empty, special or unknown file."""
-    head = b""
+    head, compressed = b"", None
     if not (source.startswith("gymnasium:") or os.path.isdir(source)):
-        head = _head(source)
+        head, compressed = _head(source)
+    from ooc_mdp.io.compressed import plain_name
+
+    name = source if compressed is None else plain_name(source)
     for known in _formats():
-        if known.detect(source, head):
+        if (compressed is None or known.name not in _NEVER_COMPRESSED) and known.detect(name, head):
             return known
     from ooc_mdp.io.unrecognised import diagnose
 
-    raise diagnose(source, head, [known.name for known in _formats()])
+    raise diagnose(source, head, [known.name for known in _formats()], compressed)
 
 
-def _head(source: str) -> bytes:
-    from ooc_mdp.io.files import open_file
+def _head(source: str) -> tuple[bytes, str | None]:
+    """The first bytes of a file, decompressed, and the program that compressed it; raises InputError if it is empty."""
+    from ooc_mdp.io.compressed import Decompressed
 
-    with open_file(source) as file:
-        head = file.read(_HEAD)
-    if not head:
-        raise InputError(source, "the file is empty; write the model to it again", 1)
-    return head
+    head = b""
+    with Decompressed(source) as file:
+        while len(head) < _HEAD and (piece := file.read(_HEAD - len(head))):
+            head += piece
+        if not head:
+            raise InputError(source, "the file is empty; write the model to it again", 1)
+        return head, file.kind
 
 
 def open_source(source: str, format: str | None, options: ReadOptions) -> Source:

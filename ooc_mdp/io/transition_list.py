@@ -21,18 +21,18 @@ from pathlib import Path
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.files import file_size
+from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, group_rows
 from ooc_mdp.io.text.errors import Field, error_at, line_number
+from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import (
     Table,
     TextSegment,
     TextSource,
     count_lines,
     first_lines,
-    read_bytes,
     truncate_rows,
 )
 from ooc_mdp.model.mdp import FloatArray
@@ -50,33 +50,39 @@ class _Rewards:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.size = file_size(path)
-        head = read_bytes(path, 0, min(self.size, 3)).tobytes() if self.size else b""
+        self.file = TextFile(path)
+        size = self.file.size
+        head = self.file.read(0, 3)
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
         begin = 3 if head[:3] == b"\xef\xbb\xbf" else 0
-        self.count, self._marks, _ = count_lines(path, begin, self.size, _STEP)
+        self.count, self._marks, _ = count_lines(self.file, begin, size, _STEP)
         if self.count == 0:
             raise InputError(path, "holds no reward; one r(s) a line is expected", 1)
 
     def _table(self, first: int, end: int) -> tuple[Table, int]:
         low, high = first // _STEP, -(-end // _STEP)
-        stop = int(self._marks[high]) if high < self._marks.size else self.size
-        return column_table(self.path, int(self._marks[low]), stop, _REWARD), low * _STEP
+        stop = int(self._marks[high]) if high < self._marks.size else self.file.size
+        return column_table(self.file, int(self._marks[low]), stop, _REWARD), low * _STEP
+
+    def _until(self, first: int, end: int) -> tuple[Table, int]:
+        """A table that holds the rewards of these states, and the state of its first line; InputError at a bad one."""
+        table, base = self._table(first, end)
+        if base + table.offsets.size < end and table.error is not None:
+            raise table.error
+        return table, base
 
     def between(self, first: int, end: int) -> FloatArray:
         """float64 [end - first]: r(s) of these states, which must have lines."""
         if end <= first:
             return np.empty(0)
-        table, base = self._table(first, end)
-        if base + table.offsets.size < end and table.error is not None:
-            raise table.error
+        table, base = self._until(first, end)
         return table.floats[0, first - base : end - base]
 
     def line(self, state: int) -> int:
-        """Line number of a state's reward."""
-        table, base = self._table(state, state + 1)
-        return line_number(self.path, int(table.offsets[state - base]))
+        """Line number of a state's reward; raises InputError where that line, or one before it, is malformed."""
+        table, base = self._until(state, state + 1)
+        return line_number(self.file, int(table.offsets[state - base]))
 
 
 class _TransitionListSource(TextSource):
@@ -84,7 +90,7 @@ class _TransitionListSource(TextSource):
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
-        if count_lines(path, self.begin, min(self.size, self.begin + (1 << 16)), 1)[0] == 0:
+        if count_lines(self.file, self.begin, min(self.size, self.begin + (1 << 16)), 1)[0] == 0:
             self._check_not_blank()
         if options.rewards is None:
             raise InputError(
@@ -95,12 +101,12 @@ class _TransitionListSource(TextSource):
         self.n_states = self._rewards.count
 
     def _check_not_blank(self) -> None:
-        if count_lines(self.path, self.begin, self.size, 1 << 40)[0] == 0:
-            raise error_at(self.path, self.size - 1, "nothing but blank lines and comments; no transition is given")
+        if count_lines(self.file, self.begin, self.size, 1 << 40)[0] == 0:
+            raise error_at(self.file, self.size - 1, "nothing but blank lines and comments; no transition is given")
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        table = column_table(self.path, segment.begin, segment.end, _FIELDS)
-        raw, error = group_rows(self.path, table, segment, None, gaps=False, numbered=False)
+        table = column_table(self.file, segment.begin, segment.end, _FIELDS)
+        raw, error = group_rows(self.file, table, segment, None, gaps=False, numbered=False)
         first = segment.first_state
         end = first + raw.action_ptr.size - 1
         known = min(end, self._rewards.count)
@@ -110,7 +116,7 @@ class _TransitionListSource(TextSource):
                 f"state {max(known, first)} has no reward: {self._rewards.path} holds {known} rewards, "
                 f"for the states 0..{known - 1}"
             )
-            error = error_at(self.path, int(raw.row_positions[row]) if raw.row_positions is not None else 0, why)
+            error = error_at(self.file, int(raw.row_positions[row]) if raw.row_positions is not None else 0, why)
             rows = row
             raw = truncate_rows(raw, rows)
         rewards = np.zeros(end - first)
@@ -129,6 +135,11 @@ class _TransitionListSource(TextSource):
             )
             raise InputError(self._rewards.path, why, self._rewards.line(end))
 
+    def close(self) -> None:
+        """Remove the texts of compressed files."""
+        super().close()
+        self._rewards.file.close()
+
 
 class TransitionListFormat:
     """Lines `s a s' p` with a file of state rewards."""
@@ -140,7 +151,7 @@ class TransitionListFormat:
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the first data line has four fields that look like numbers (and the name is not .tra)."""
         lines = first_lines(head)
-        if not lines or Path(source).suffix.lower() == ".tra":
+        if not lines or Path(plain_name(source)).suffix.lower() == ".tra":
             return False
         fields = lines[0].split()
         return len(fields) == 4 and all(re.match(rb"[-+.]?[0-9]", field) for field in fields)

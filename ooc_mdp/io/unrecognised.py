@@ -10,29 +10,12 @@ from collections.abc import Sequence
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.array_stream import ZipArrays
-from ooc_mdp.io.files import open_file
+from ooc_mdp.io.compressed import Decompressed, plain_name
+from ooc_mdp.io.foreign import binary_kind, text_kind
+from ooc_mdp.io.text.errors import quoted
 
 __all__ = ["diagnose"]
 
-_ARRAYS = "an .npz of state_ptr, indptr, indices, data and rewards (format arrays)"
-_MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"\x93NUMPY", f"one NumPy array (.npy), but a model takes several: give {_ARRAYS}"),
-    (b"\x00\x12\x7b\x50", f"a PETSc binary matrix, which is not read: give {_ARRAYS}"),
-    (
-        b"\x50\x7b\x12\x00",
-        f"a byte-swapped PETSc binary matrix, which is not read: give {_ARRAYS}",
-    ),
-    (b"\x89HDF", f"an HDF5 file, which is not read: give {_ARRAYS}"),
-    (b"MATLAB 5.0", f"a MATLAB file, which is not read: give {_ARRAYS}"),
-    (b"\x80\x02", "a pickle, which is never loaded"),
-    (b"\x80\x03", "a pickle, which is never loaded"),
-    (b"\x80\x04", "a pickle, which is never loaded"),
-    (b"\x80\x05", "a pickle, which is never loaded"),
-    (b"BZh", "a bzip2 file; decompress it first"),
-    (b"\x28\xb5\x2f\xfd", "a Zstandard file; decompress it first"),
-    (b"\xff\xfe", "UTF-16 text (little endian); save it as UTF-8"),
-    (b"\xfe\xff", "UTF-16 text (big endian); save it as UTF-8"),
-)
 _SUFFIXES = {
     ".tra": "prism",
     ".drn": "drn",
@@ -41,17 +24,17 @@ _SUFFIXES = {
     ".npz": "arrays",
     ".txt": "johannsson or transition-list",
 }
-_LANGUAGES = (b"mdp", b"dtmc", b"ctmc", b"pomdp", b"nondeterministic", b"probabilistic", b"smg", b"pta")
 
 
-def diagnose(source: str, head: bytes, names: Sequence[str]) -> InputError:
+def diagnose(source: str, head: bytes, names: Sequence[str], compressed: str | None = None) -> InputError:
     """The error to raise for a source in no known format.
 
     Parameters
     ----------
     source : a regular file or a folder.
-    head : the file's first 4096 bytes; empty for a folder.
+    head : the file's first 4096 bytes, decompressed; empty for a folder.
     names : the formats there are.
+    compressed : the program that compressed the file; None if it is not compressed.
 
     Raises
     ------
@@ -59,11 +42,12 @@ def diagnose(source: str, head: bytes, names: Sequence[str]) -> InputError:
     """
     if os.path.isdir(source):
         return _folder(source)
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+    if compressed is None and head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zip(source)
-    for magic, what in _MAGIC:
-        if head.startswith(magic):
-            return InputError(source, f"this is {what}", 1 if what.startswith("UTF") else None)
+    binary = binary_kind(head)
+    if binary is not None:
+        inside = f"this {compressed} file holds" if compressed else "this is"
+        return InputError(source, f"{inside} {binary}", 1 if binary.startswith("UTF") else None)
     if not head.strip(b" \t\r\n"):
         return _blank(source, head, names)
     if head.lstrip().startswith(b"{"):
@@ -72,14 +56,10 @@ def diagnose(source: str, head: bytes, names: Sequence[str]) -> InputError:
         return InputError(source, "this seems to be UTF-16 text; save it as UTF-8", 1)
     if b"\0" in head:
         return InputError(source, f"this is binary data of no known kind; {_known(names)}")
-    if head.split(None, 1)[0].lower() in _LANGUAGES:
-        return InputError(
-            source,
-            "this seems to be a model in the PRISM language or Storm's old explicit format; export it with "
-            "prism -exportmodel FILE.tra,srew or storm --exportbuild FILE.drn (or .umb)",
-            1,
-        )
-    guess = _SUFFIXES.get(os.path.splitext(source)[1].lower())
+    text = text_kind(head)
+    if text is not None:
+        return InputError(source, f"this is {text}", 1)
+    guess = _SUFFIXES.get(os.path.splitext(plain_name(source))[1].lower())
     meant = f"; by its name it may be {guess}: name it with --format to see what is wrong" if guess else ""
     return InputError(source, f"not recognised{meant}; {_known(names)}", 1)
 
@@ -103,7 +83,7 @@ def _zip(source: str) -> InputError:
     archive.close()
     if any(name.rsplit("/", 1)[-1] in ("zarr.json", ".zgroup", ".zarray") for name in members):
         return InputError(source, "this is a zipped Zarr store; unpack it and give the directory itself")
-    shown = ", ".join(members[:6]) + (", ..." if len(members) > 6 else "") or "nothing"
+    shown = ", ".join(quoted(name)[1:-1] for name in members[:6]) + (", ..." if len(members) > 6 else "") or "nothing"
     return InputError(
         source,
         f"this archive holds {shown}; format arrays needs state_ptr, indptr, indices and data, "
@@ -114,7 +94,7 @@ def _zip(source: str) -> InputError:
 def _blank(source: str, head: bytes, names: Sequence[str]) -> InputError:
     """The error for a file that begins blank: either all of it is, or something follows."""
     lines = 0
-    with open_file(source) as file:
+    with Decompressed(source) as file:
         while piece := file.read(1 << 20):
             if piece.strip(b" \t\r\n"):
                 return InputError(source, f"the first {len(head)} bytes are blank; {_known(names)}")

@@ -163,11 +163,44 @@ def test_states_and_labels_of_the_model_are_taken(tra: Path) -> None:
     read(PRISM, tra)
 
 
-def test_a_dtmc_is_refused_by_name(tmp_path: Path) -> None:
+DTMC = "3 4\n0 0 0.5\n0 1 0.5 go\n1 1 1\n2 2 1\n"
+
+
+def test_a_header_of_two_counts_without_the_type_may_be_that_of_a_ctmc(tmp_path: Path) -> None:
     path = tmp_path / "model.tra"
-    path.write_text("3 4\n0 0 0.5\n0 1 0.5\n1 1 1\n2 2 1\n")
-    with pytest.raises(InputError, match="DTMC"):
+    path.write_text(DTMC)
+    with pytest.raises(InputError, match=r"or a CTMC.*write the line `# Transitions \(DTMC\)`"):
         read(PRISM, path)
+
+
+@pytest.mark.parametrize("segment_bytes", SEGMENTS)
+def test_a_dtmc_has_one_action_a_state(tmp_path: Path, segment_bytes: int) -> None:
+    path = tmp_path / "model.tra"
+    path.write_text(f"# Transitions (DTMC)\n{DTMC}")
+    assert read(PRISM, path, segment_bytes=segment_bytes).rows == [[{0: 0.5, 1: 0.5}], [{1: 1.0}], [{2: 1.0}]]
+    path.with_suffix(".srew").write_text("3 1\n1 4\n")
+    path.with_suffix(".trew").write_text("3 1\n0 1 2\n")
+    assert read(PRISM, path, segment_bytes=segment_bytes).rewards == [[1.0], [4.0], [0.0]]
+    other = tmp_path / "rewards"
+    other.write_text("3 1\n0 1 2\n")
+    assert read(PRISM, path, rewards=other).rewards == [[1.0], [0.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (DTMC.replace("0 1 0.5", "0 1 0.4"), 3, "sum to 0.9"),
+        (DTMC.replace("3 4", "3 5"), 6, "ends after 4 transitions, but its header announces 5$"),
+        (DTMC.replace("0 1 0.5 go", "0 0.5"), 4, "2 fields; 3 are expected"),
+        ("3 4 4\n", 2, "3 counts; a DTMC's has two"),
+    ],
+)
+def test_an_error_in_a_dtmc_is_named_by_line(tmp_path: Path, text: str, line: int, message: str) -> None:
+    path = tmp_path / "model.tra"
+    path.write_text(f"# Transitions (DTMC)\n{text}")
+    with pytest.raises(InputError, match=message) as caught:
+        read(PRISM, path)
+    assert caught.value.line == line
 
 
 @pytest.mark.parametrize("segment_bytes", SEGMENTS)
@@ -204,7 +237,8 @@ def test_a_dtmc_in_drn_has_one_action_a_state(tmp_path: Path) -> None:
         ("MDP\n@v", "POMDP\n@v", 2, "a POMDP"),
         ("MDP\n@v", "MA\n@v", 2, "Markov automaton"),
         ("MDP\n@v", "Markov Automaton\n@v", 2, "Markov automaton"),
-        ("double", "rational", 3, "values of type 'rational'"),
+        ("double", "parametric", 3, "values of type 'parametric'"),
+        ("double", "double-interval", 3, "an interval model"),
         ("@parameters\n\n", "@parameters\np q \n", 5, "has parameters"),
         ("@parameters\n\n", "@parameters\n\n@placeholders\n$0 : p\n", 7, "placeholders"),
         ("flips steps ", "flips", 6, "no reward model 'steps'"),
@@ -218,6 +252,7 @@ def test_a_dtmc_in_drn_has_one_action_a_state(tmp_path: Path) -> None:
         ("1 : 0.5", "1 : 0.6", 15, "sum to 1.1"),
         ("1 : 0.5", "1 : nan", 16, "probability is NaN"),
         ("1 : 0.5", "1 : 1/0", 16, "'1/0' has the denominator 0"),
+        ("1 : 0.5", "1 : [0.4, 0.6]", 16, "is an interval"),
         ("1 : 0.5", "1 0.5", 16, "1 field; 2 are expected"),
         ("1 : 0.5", "3 : 0.5", 16, "successor 3 does not exist"),
         ("state 1", "state 2", 20, "state 2 where state 1 is expected"),
@@ -227,7 +262,8 @@ def test_a_dtmc_in_drn_has_one_action_a_state(tmp_path: Path) -> None:
         ("action b [", "action b c [", 18, "after the action's name"),
         ("[1, 1.5]", "[1, 1.5", 18, "no closing bracket"),
         ("[1, 1.5]", "[1, 1e999]", 18, "overflows to infinity"),
-        ("[1, 1.5]", "[1]", 18, "1 rewards; reward model 2"),
+        ("[1, 1.5]", "[1]", 18, "1 rewards; the lists of this model have 2"),
+        ("[1, 1.5]", "[1, 1.5, 2]", 18, "3 rewards; the lists of this model have 2"),
         ("\t\t0 : 1\n", "", 18, "has no successors"),
         ("\t\t0 : 1\n", "junk\n", 19, "1 field; 2 are expected"),
     ],
@@ -241,6 +277,65 @@ def test_a_drn_error_is_named_by_line(tmp_path, old, new, line, message, segment
     assert caught.value.line == line
 
 
+LABELS = [
+    "!(x=2)", "!", "!done", "! 5 x", "!x 2.5", "!2.5x", "{(x=2)}", "{", "{}", "{3", "{x}", "action", "state 1", "5",
+    "0.5", '"two words"', '"', "init [", "init [1,2]", "init {3}", "init !2.5", "//", "a:b", "\u00e9",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rewards", ["", " [0, 1]"])
+@pytest.mark.parametrize("label", LABELS)
+def test_labels_of_a_drn_state_are_dropped_whatever_they_are(tmp_path, label: str, rewards: str) -> None:
+    path = tmp_path / "model.drn"
+    path.write_text(MODEL_DRN.replace("state 1 [0, 1]", f"state 1{rewards} {label}"))
+    due = read_text(tmp_path, MODEL_DRN.replace("state 1 [0, 1]", f"state 1{rewards}"))
+    for segment_bytes in SEGMENTS:
+        assert read(DRN, path, reward_model="steps", segment_bytes=segment_bytes) == due
+
+
+@pytest.mark.parametrize("label", ["[", "[1,2]", "!2.5", "{3}"])
+def test_after_rewards_any_label_is_one(tmp_path, label: str) -> None:
+    due = read_text(tmp_path, MODEL_DRN)
+    assert read_text(tmp_path, MODEL_DRN.replace("state 1 [0, 1]", f"state 1 [0, 1] {label}")) == due
+
+
+def read_text(folder: Path, text: str):
+    path = folder / "due.drn"
+    path.write_text(text)
+    return read(DRN, path, reward_model="steps")
+
+
+def test_rewards_of_a_single_model_without_a_name_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.drn"
+    head = "@type: MDP\n@parameters\n\n@reward_models\n \n@nr_states\n1\n@model\n"
+    path.write_text(f"{head}state 0 [2]\n\taction 0 [3]\n\t\t0 : 1\n")
+    assert read(DRN, path).rewards == [[5.0]]
+    path.write_text(f"{head}state 0 [2, 1]\n\taction 0 [3]\n\t\t0 : 1\n")
+    with pytest.raises(InputError, match="line 9: 2 rewards; the lists of this model have 1"):
+        read(DRN, path)
+
+
+@pytest.mark.parametrize("tail", ["\taction b\n\t", "\taction b", "\taction b\n\t\t", "\taction b [1, 2]"])
+@pytest.mark.parametrize("segment_bytes", SEGMENTS)
+def test_a_drn_file_cut_after_an_action_is_refused_there(tmp_path, tail: str, segment_bytes: int) -> None:
+    path = tmp_path / "model.drn"
+    begin = MODEL_DRN[: MODEL_DRN.index("state 1")]
+    for text, line in ((begin.replace("@nr_states\n3", "@nr_states\n1"), 20), (begin, 20)):
+        path.write_text(text.replace("\t\t1 : 0.5\n\t\t2 : 0.5", "\t\t0 : 0.5\n\t\t0 : 0.5") + tail)
+        with pytest.raises(InputError, match=r"has no successors|ends after 1 states") as caught:
+            read(DRN, path, reward_model="steps", segment_bytes=segment_bytes)
+        assert caught.value.line == line
+
+
+@pytest.mark.parametrize("length", range(len(MODEL_DRN)))
+def test_a_drn_file_cut_anywhere_is_refused_or_whole(tmp_path, length: int) -> None:
+    path = tmp_path / "model.drn"
+    path.write_text(MODEL_DRN[:length])
+    if length < len(MODEL_DRN.rstrip()):
+        with pytest.raises(InputError):
+            read(DRN, path, reward_model="steps")
+
+
 @pytest.mark.parametrize(
     ("name", "head", "found"),
     [
@@ -248,6 +343,7 @@ def test_a_drn_error_is_named_by_line(tmp_path, old, new, line, message, segment
         ("a.txt", b"// c\n@type: MDP\n", "drn"),
         ("a.txt", b"# c\n0\t0 0 5e-1\n", "transition-list"),
         ("a.txt", b"3 4 6\n0 0 0 1\n", "prism"),
+        ("a.txt", b"# Transitions (DTMC)\n3 4\n0 0 1\n", "prism"),
         ("a.TRA", b"", "prism"),
         ("a.txt", b"hello world\n", None),
         ("a.txt", b"", None),

@@ -131,8 +131,8 @@ class _JohannssonSource(TextSource):
     marker = _S
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        buffer = read_bytes(self.path, segment.begin, segment.end)
-        table = read_table(self.path, segment.begin, buffer, (2, 2), parse_letters, _diagnose)
+        buffer = read_bytes(self.file, segment.begin, segment.end)
+        table = read_table(self.file, segment.begin, buffer, (2, 2), parse_letters, _diagnose)
         found = _first_error(table, segment)
         if found is not None:
             index, why = found
@@ -144,7 +144,7 @@ class _JohannssonSource(TextSource):
             else:
                 offset = segment.end
             excess = index < table.offsets.size and table.letters[index] == _D
-            table = truncate_table(table, index, error_at(self.path, offset, why))
+            table = truncate_table(table, index, error_at(self.file, offset, why))
             return _raw(table, excess), table.error
         return _raw(table, False), table.error
 

@@ -36,13 +36,12 @@ from defusedxml.sax import make_parser
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_block
-from ooc_mdp.io.files import open_file
+from ooc_mdp.io.compressed import Decompressed
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
-from ooc_mdp.io.text.errors import Field, number_error
+from ooc_mdp.io.text.errors import Field, number_error, quoted
 from ooc_mdp.io.text.numbers import nearest_double
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.quoting import quote, shorten
 
 __all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]
 
@@ -201,7 +200,7 @@ class _Handler(ContentHandler):
         """Check that text is inside a description."""
         self.events += 1
         if self._stack[-1] != _FREE_TEXT and not content.isspace():
-            shown = quote(content.strip(), 40)
+            shown = quoted(content.strip())
             raise self.error(f"text {shown} inside <{self._stack[-1]}>; only <Description> holds text")
 
     def _in_names(self) -> bool:
@@ -209,9 +208,9 @@ class _Handler(ContentHandler):
 
     def _raise_misplaced(self, name: str, parent: str) -> None:
         if not parent:
-            raise self.error(f"the root element is <{shorten(name)}>; Johannsson's XML has <MDP>")
+            raise self.error(f"the root element is {_tag(name)}; Johannsson's XML has <MDP>")
         allowed = ", ".join(f"<{child}>" for child in _INSIDE.get(parent, ())) or "nothing"
-        raise self.error(f"<{shorten(name)}> inside <{parent}>; only {allowed} may stand there")
+        raise self.error(f"{_tag(name)} inside <{parent}>; only {allowed} may stand there")
 
     def _check_attributes(self, name: str, attributes: Any) -> None:
         wanted = _ATTRIBUTES[name]
@@ -220,7 +219,7 @@ class _Handler(ContentHandler):
                 raise self.error(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
         for attribute in attributes.getNames():
             if attribute not in wanted:
-                raise self.error(f"<{name}> has an attribute {quote(attribute)}; it has {', '.join(wanted)} only")
+                raise self.error(f"<{name}> has an attribute {quoted(attribute)}; it has {', '.join(wanted)} only")
 
     def _number(self, name: str, field: Field, text: str) -> int:
         error = number_error(text, field)
@@ -256,6 +255,10 @@ class _Handler(ContentHandler):
         self.rows.transition_positions.append(line)
 
 
+def _tag(name: str) -> str:
+    return f"<{quoted(name)[1:-1]}>"
+
+
 _DOCTYPE = "has a document type declaration; remove it: nothing is expanded and no other file is read"
 _ENTITY = (
     "declares an entity or refers to another file; remove the document type declaration: nothing is expanded "
@@ -274,7 +277,7 @@ def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Genera
     quiet = 0
     events = 0
     try:
-        with open_file(path) as file:
+        with Decompressed(path) as file:
             while piece := file.read(min(_PIECE, segment_bytes)):
                 parser.feed(piece)
                 if handler.doctype_line is not None:
@@ -291,9 +294,10 @@ def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Genera
     except DefusedXmlException:
         raise InputError(path, _ENTITY, parser.getLineNumber()) from None
     except SAXParseException as error:
-        raise InputError(path, f"not well-formed XML: {shorten(error.getMessage())}", error.getLineNumber()) from None
+        raise InputError(path, f"not well-formed XML: {error.getMessage()}", error.getLineNumber()) from None
     except (SAXException, UnicodeError, LookupError) as error:
-        raise InputError(path, f"cannot be read as XML: {shorten(error)}", parser.getLineNumber()) from None
+        why = quoted(str(error), 200)[1:-1]
+        raise InputError(path, f"cannot be read as XML: {why}", parser.getLineNumber()) from None
 
 
 class _XmlSource:

@@ -4,48 +4,61 @@
     stem.trew     `states choices entries`, then `s k s' r`: r(s,k,s')
     stem1.srew, stem2.srew, ...     one for each of several reward structures
 
-Entries are ordered by state, so the bytes for a range of states are found by bisection. Comments (#) are
-allowed anywhere; `# Reward structure "name"` at the top names the structure. This module knows no
-probabilities.
+Those of a DTMC have no choices, in the header and in the lines; each may be compressed (stem.srew.gz). Entries are
+ordered by state, so the bytes for a range of states are found by bisection. Comments (#) are allowed anywhere;
+`# Reward structure "name"` at the top names the structure. This module knows no probabilities.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numba import njit
 
 from ooc_mdp.errors import InputError, OptionsError
-from ooc_mdp.io.files import file_size
+from ooc_mdp.io.compressed import SUFFIXES, plain_name
+from ooc_mdp.io.prism.header import read_header
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions
 from ooc_mdp.io.text.columns import column_table
-from ooc_mdp.io.text.errors import Field, diagnose_fields, encoding_error, error_at, number_error
-from ooc_mdp.io.text.source import Table, iter_lines
+from ooc_mdp.io.text.errors import Field, error_at, quoted
+from ooc_mdp.io.text.file import TextFile
+from ooc_mdp.io.text.source import Table, first_lines, iter_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["RewardFile", "choose_rewards", "read_header"]
+__all__ = ["RewardFile", "choose_rewards", "companion_files"]
 
-_STATE = Field("state", True)
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of reward file: the counts of its header and the fields of its lines."""
+
+    counts: tuple[Field, ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def transitions(self) -> bool:
+        """Whether it has rewards of transitions, not of states."""
+        return len(self.fields) > 2
+
+
+_STATE, _CHOICE, _SUCCESSOR = Field("state", True), Field("choice", True), Field("successor", True)
 _REWARD = Field("reward", False)
-_FIELDS = {
-    ".srew": (_STATE, _REWARD),
-    ".trew": (_STATE, Field("choice", True), Field("successor", True), _REWARD),
-}
-_COUNTS = {
-    ".srew": [Field("number of states", True), Field("number of entries", True)],
-    ".trew": [
-        Field("number of states", True),
-        Field("number of choices", True),
-        Field("number of entries", True),
-    ],
-}
+_STATES, _CHOICES = Field("number of states", True), Field("number of choices", True)
+_ENTRIES = Field("number of entries", True)
+_SREW = _Kind((_STATES, _ENTRIES), (_STATE, _REWARD))
+_TREW = _Kind((_STATES, _CHOICES, _ENTRIES), (_STATE, _CHOICE, _SUCCESSOR, _REWARD))
+_DTMC_TREW = _Kind((_STATES, _ENTRIES), (_STATE, _SUCCESSOR, _REWARD))
+_COUNTS = "a header of counts"
 _LOOK = 1 << 14
+_LISTED = 6
+"""Reward structures that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +68,7 @@ class _Structure:
     label: str
     """What --reward-model may call it besides its name: "" or its number."""
     name: str | None
-    files: tuple[Path, ...]
-
-
-def read_header(path: str, size: int, fields: list[Field], what: str) -> tuple[list[int], int, int, str | None]:
-    """The counts of a header line, its offset, the offset after it, and the name of the reward structure.
-
-    Raises
-    ------
-    InputError : there is no such line, or a count is not a number or negative.
-    """
-    if size == 0:
-        raise InputError(path, f"the file is empty; {what} is expected", 1)
-    name = None
-    for offset, buffer in iter_lines(path, 0, size, _LOOK):
-        at = offset
-        for raw in buffer.tobytes().split(b"\n")[:-1]:
-            line = raw.removeprefix(b"\xef\xbb\xbf") if at == 0 else raw
-            if at == 0 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                raise InputError(path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
-            error = encoding_error(line)
-            if error is not None:
-                raise error_at(path, at, error)
-            text = line.decode("utf-8").strip()
-            if text and not text.startswith("#"):
-                texts = text.split()
-                wrong = len(texts) != len(fields) or any(map(number_error, texts, fields))
-                if wrong:
-                    raise error_at(path, at, f"{diagnose_fields(texts, fields, 'a header')}; {what} is expected")
-                counts = [int(number) for number in texts]
-                for count, field in zip(counts, fields, strict=True):
-                    if count < 0:
-                        raise error_at(path, at, f"{field.name} is {count}; it cannot be negative")
-                return counts, at, min(size, at + len(raw) + 1), name
-            match = re.match(r'#\s*reward structure:?\s*"?(.*?)"?\s*$', text, re.IGNORECASE)
-            name = match[1] or name if match else name
-            at += len(raw) + 1
-    raise error_at(path, size - 1, f"nothing but blank lines and comments; {what} is expected")
+    files: tuple[TextFile, ...]
 
 
 @njit(cache=True, nogil=True)
@@ -121,25 +98,28 @@ def _place(  # type: ignore[no-untyped-def]
 class RewardFile:
     """One .srew or .trew file, open for reading by ranges of states from any thread."""
 
-    def __init__(self, path: Path, counts: list[int], tra: str) -> None:
-        """Check the header against the counts of the .tra file's: states and choices."""
-        self.path = str(path)
-        self.transitions = _kind(path) == ".trew"
-        self._fields = _FIELDS[_kind(path)]
-        self._size = file_size(path)
-        what = "a header `states choices entries`" if self.transitions else "a header `states entries`"
-        header, at, self._begin, _ = read_header(self.path, self._size, _COUNTS[_kind(path)], what)
-        for given, wanted, name in zip(header[:-1], counts, ("states", "choices"), strict=False):
+    def __init__(self, file: TextFile, counts: Sequence[int], tra: str, dtmc: bool) -> None:
+        """Check the header against the counts of the .tra file's: states, and choices but for a DTMC."""
+        self.file = file
+        kind = _kind(file, dtmc)
+        self.transitions = kind.transitions
+        self._dtmc = dtmc
+        self._fields = kind.fields
+        what = f"a header `{' '.join(field.name.removeprefix('number of ') for field in kind.counts)}`"
+        header = read_header(file, (kind.counts,), what)
+        for given, wanted, field in zip(header.counts[:-1], counts, kind.counts, strict=False):
             if given != wanted:
-                raise error_at(self.path, at, f"{given} {name} announced, but {tra} announces {wanted}")
-        self._announced = header[-1]
-        self._header_at = at
+                name = field.name.removeprefix("number of ")
+                raise error_at(file, header.at, f"{given} {name} announced, but {tra} announces {wanted}")
+        self._begin = header.end
+        self._announced = header.counts[-1]
+        self._header_at = header.at
         self._lock = threading.Lock()
         self._found: dict[int, int] = {}
 
     def _offset(self, state: int) -> int:
         """Offset of a line after which no state is below `state`, in an ordered file."""
-        low, high = self._begin, self._size
+        low, high = self._begin, self.file.size
         # Lines before low belong to states below `state`; no such line starts between high and the result.
         while high - low >= _LOOK:
             middle = (low + high) // 2
@@ -152,7 +132,7 @@ class RewardFile:
 
     def _line_after(self, position: int, high: int) -> tuple[int, int]:
         """Offset and state of the first entry that starts in position..high; -1 if there is none."""
-        for offset, buffer in iter_lines(self.path, position - 1, self._size, _LOOK):
+        for offset, buffer in iter_lines(self.file, position - 1, self.file.size, _LOOK):
             start = int(np.flatnonzero(buffer == 10)[0]) + 1 if offset == position - 1 else 0
             at = offset + start
             for raw in buffer[start:].tobytes().split(b"\n")[:-1]:
@@ -166,21 +146,23 @@ class RewardFile:
 
     def _scan(self, low: int, state: int) -> int:
         """Offset of the first line from `low` on whose state is not below `state`."""
-        for offset, buffer in iter_lines(self.path, low, self._size, _LOOK):
+        for offset, buffer in iter_lines(self.file, low, self.file.size, _LOOK):
             at = offset
             for raw in buffer.tobytes().split(b"\n")[:-1]:
                 match = re.match(rb"[ \t]*([0-9]{1,18})[ \t]", raw)
                 if match and int(match[1]) >= state:
                     return at
                 at += len(raw) + 1
-        return self._size
+        return self.file.size
 
     def _entries(self, first: int, end: int, last: bool) -> Table:
         begin = self._begin if first == 0 else self._offset(first)
-        stop = self._size if last else self._offset(end)
-        table = column_table(self.path, begin, max(begin, stop), self._fields)
+        stop = self.file.size if last else self._offset(end)
+        table = column_table(self.file, begin, max(begin, stop), self._fields)
         if table.error is not None:
             raise table.error
+        if self._dtmc and self.transitions:
+            table = replace(table, ints=np.insert(table.ints, 1, 0, axis=0))
         states = table.ints[0]
         wrong = (states < first) | (states >= end)
         wrong[1:] |= states[1:] < states[:-1]
@@ -189,7 +171,7 @@ class RewardFile:
             wrong[1:] |= same & (np.diff(table.ints[1]) < 0)
         for i in np.flatnonzero(wrong)[:1].tolist():
             what = f"state {states[i]} is out of order or range; entries must be ordered by state, then choice"
-            raise error_at(self.path, int(table.offsets[i]), what)
+            raise error_at(self.file, int(table.offsets[i]), what)
         with self._lock:
             self._found[first] = states.size
         return table
@@ -199,7 +181,7 @@ class RewardFile:
         table = self._entries(first, end, last)
         states = table.ints[0]
         for i in (np.flatnonzero(np.diff(states) == 0) + 1)[:1].tolist():
-            raise error_at(self.path, int(table.offsets[i]), f"state {states[i]} has two rewards; keep one")
+            raise error_at(self.file, int(table.offsets[i]), f"state {states[i]} has two rewards; keep one")
         rewards = np.zeros(end - first)
         rewards[states - first] = table.floats[0]
         return rewards
@@ -215,14 +197,14 @@ class RewardFile:
             twice &= np.diff(key[order]) == 0
         for i in order[1:][twice][:1].tolist():
             why = f"transition {states[i]} {choices[i]} {targets[i]} has two rewards; keep one"
-            raise error_at(self.path, int(table.offsets[i]), why)
+            raise error_at(self.file, int(table.offsets[i]), why)
         rewards = np.zeros(raw.successors.size)
         values = np.ascontiguousarray(table.floats[0])
         successors = np.ascontiguousarray(raw.successors)
         bad = _place(raw.action_ptr, raw.successor_ptr, successors, first, states, choices, targets, values, rewards)
         if bad >= 0:
             why = f"there is no transition {states[bad]} {choices[bad]} {targets[bad]} to pay this reward on"
-            raise error_at(self.path, int(table.offsets[bad]), why)
+            raise error_at(self.file, int(table.offsets[bad]), why)
         return rewards
 
     def check_totals(self) -> None:
@@ -230,45 +212,58 @@ class RewardFile:
         with self._lock:
             found = sum(self._found.values())
         if found != self._announced:
-            raise error_at(self.path, self._header_at, f"{self._announced} entries announced, {found} are given")
+            raise error_at(self.file, self._header_at, f"{self._announced} entries announced, {found} are given")
 
 
-def _kind(path: Path) -> str:
-    """.srew or .trew, by the name or else by the number of fields in the first line."""
-    suffix = path.suffix.lower()
-    if suffix in _FIELDS:
-        return suffix
-    size = file_size(path)
-    for _, buffer in iter_lines(str(path), 0, size, _LOOK):
-        for raw in buffer.tobytes().split(b"\n"):
-            if raw.strip() and not raw.strip().startswith(b"#"):
-                return ".trew" if len(raw.split()) == 3 else ".srew"
-    return ".srew"
+def _kind(file: TextFile, dtmc: bool) -> _Kind:
+    """The kind of a reward file, by its name or else by the number of fields of its lines."""
+    suffix = Path(plain_name(file.path)).suffix.lower()
+    if suffix not in (".srew", ".trew"):
+        lines = first_lines(file.read(0, _LOOK))
+        first = 1 if dtmc else 0  # headers of a DTMC's files have two counts, whatever their kind
+        fields = len(lines[first].split()) if len(lines) > first else 2
+        suffix = ".trew" if fields == 3 else ".srew"
+    if suffix == ".srew":
+        return _SREW
+    return _DTMC_TREW if dtmc else _TREW
 
 
-def _structure_name(path: Path) -> str | None:
-    return read_header(str(path), file_size(path), _COUNTS[_kind(path)], "a header of counts")[3]
+def _companion_structures(tra: Path, dtmc: bool) -> Iterator[_Structure]:
+    """Reward structures in companion files of a .tra file: stem.srew/.trew, and those with a number after the stem.
 
-
-def _companion_structures(tra: Path) -> Iterator[_Structure]:
-    """Reward structures in companion files of a .tra file: stem.srew/.trew, and those with a number after the stem."""
-    groups: dict[str, list[Path]] = {}
-    pattern = re.compile(re.escape(tra.stem) + r"([1-9][0-9]*)?\.(srew|trew)")
+    Raises
+    ------
+    InputError : a file is there twice, plain and compressed.
+    """
+    groups: dict[str, dict[str, Path]] = {}
+    tra = Path(plain_name(str(tra)))
+    pattern = re.compile(re.escape(tra.stem) + r"([1-9][0-9]{0,8})?\.(srew|trew)")
     for path in sorted(tra.parent.iterdir()):
-        match = pattern.fullmatch(path.name)
-        if match and (not match[1] or not path.with_suffix(".tra").exists()):
-            groups.setdefault(match[1] or "", []).append(path)
+        name = plain_name(path.name)
+        match = pattern.fullmatch(name)
+        if match is None or (match[1] and companion_files(path.with_name(name).with_suffix(".tra"))):
+            continue
+        files = groups.setdefault(match[1] or "", {})
+        if name in files:
+            raise InputError(path, f"{files[name].name} is there as well; keep one of the two")
+        files[name] = path
     for label in sorted(groups, key=lambda text: int(text or 0)):
-        files = groups[label]
-        names = [name for name in map(_structure_name, files) if name]
-        yield _Structure(label, names[0] if names else None, tuple(files))
+        files_of = tuple(TextFile(path) for path in groups[label].values())
+        headers = (read_header(file, (_kind(file, dtmc).counts,), _COUNTS) for file in files_of)
+        yield _Structure(label, next((header.name for header in headers if header.name), None), files_of)
 
 
-def _names(files: tuple[Path, ...]) -> str:
-    return " + ".join(file.name for file in files)
+def companion_files(path: Path) -> list[Path]:
+    """The files of this name that are there, plain and compressed."""
+    named = [path, *(path.with_name(path.name + suffix) for suffix in SUFFIXES)]
+    return [each for each in named if each.exists()]
 
 
-def choose_rewards(tra: str, options: ReadOptions) -> tuple[Path, ...]:
+def _names(files: tuple[TextFile, ...]) -> str:
+    return " + ".join(os.path.basename(file.path) for file in files)
+
+
+def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[TextFile, ...]:
     """The reward files to read with a .tra file: the named one, its companion files, or none.
 
     Raises
@@ -282,15 +277,25 @@ def choose_rewards(tra: str, options: ReadOptions) -> tuple[Path, ...]:
                 f"{tra}: --rewards names the file, --reward-model chooses among the companion files of the .tra; leave "
                 f"one out"
             )
-        return (options.rewards,)
-    structures = list(_companion_structures(Path(tra)))
-    wanted = options.reward_model
+        return (TextFile(options.rewards),)
+    structures = list(_companion_structures(Path(tra), dtmc))
+    chosen = _chosen(tra, structures, options.reward_model)
+    for structure in structures:
+        if structure is not chosen:
+            for file in structure.files:
+                file.close()
+    return chosen.files if chosen else ()
+
+
+def _chosen(tra: str, structures: list[_Structure], wanted: str | None) -> _Structure | None:
+    """The structure that is meant; None where there is none and none is wanted."""
     if wanted is None and len(structures) <= 1:
-        return structures[0].files if structures else ()
-    listed = ", ".join(f"{s.name or s.label or 'unnamed'} ({_names(s.files)})" for s in structures)
+        return structures[0] if structures else None
+    shown = (f"{quoted(s.name or s.label or 'unnamed')[1:-1]} ({_names(s.files)})" for s in structures[:_LISTED])
+    listed = ", ".join(shown) + (", ..." if len(structures) > _LISTED else "")
     if wanted is None:
         raise InputError(tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}")
-    chosen = [s for s in structures if wanted == s.name] or [s for s in structures if wanted == s.label]
-    if len(chosen) != 1:
+    named = [s for s in structures if wanted == s.name] or [s for s in structures if wanted == s.label]
+    if len(named) != 1:
         raise InputError(tra, f"no single reward structure is {wanted!r}; there are: {listed or 'none'}")
-    return chosen[0].files
+    return named[0]

@@ -1,4 +1,4 @@
-"""PRISM's explicit files: .tra transitions of an MDP, with .srew and .trew rewards in companion files.
+"""PRISM's explicit files: .tra transitions of an MDP or DTMC, with .srew and .trew rewards in companion files.
 
     3 4 6            3 states, 4 choices, 6 transitions
     0 0 0 0.5        state, choice, successor, probability
@@ -8,8 +8,15 @@ Lines are ordered by state, then choice; choices of a state are 0, 1, ... A stat
 without action*: it is terminal, its value is its state reward. So the header may announce more states than
 appear, and states may be missing between others. The announced numbers of choices and transitions must be those of the
 file. The probabilities of a transition given twice are added up. Comments (#), tabs and a byte-order mark are accepted.
-DTMCs are errors. Rewards are those of --rewards FILE or of the companion files with the same stem; without any they
-are 0. Companion files .sta and .lab are only compared with the number of states.
+
+    # Transitions (DTMC)
+    3 4              3 states, 4 transitions
+    0 1 0.5          state, successor, probability
+
+A DTMC is an MDP of one action per state. Its comment is required, as a CTMC's file, whose numbers are rates, looks the
+same without. Other types of models are errors. Rewards are those of --rewards FILE or of the companion files with the
+same stem; without any they are 0. All files may be compressed. Companion files .sta and .lab are only compared with the
+number of states.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
 
@@ -22,13 +29,16 @@ from pathlib import Path
 import numpy as np
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.files import file_size
-from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, read_header
+from ooc_mdp.io.compressed import plain_name
+from ooc_mdp.io.foreign import PEXP, is_name, model_kind
+from ooc_mdp.io.prism.header import Header, read_header
+from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, companion_files
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
-from ooc_mdp.io.text.columns import column_table, group_rows
-from ooc_mdp.io.text.errors import Field, error_at
-from ooc_mdp.io.text.source import TextSegment, TextSource, count_lines, first_lines, read_bytes
+from ooc_mdp.io.text.columns import column_table, diagnose_columns, group_rows
+from ooc_mdp.io.text.errors import Field, error_at, quoted
+from ooc_mdp.io.text.file import TextFile
+from ooc_mdp.io.text.source import TextSegment, TextSource, count_lines, first_lines
 
 __all__ = ["PRISM", "PrismFormat"]
 
@@ -38,6 +48,9 @@ _COUNTS = [
     Field("number of choices", True),
     Field("number of transitions", True),
 ]
+_DTMC_FIELDS = (_FIELDS[0], *_FIELDS[2:])
+_DTMC_COUNTS = [_COUNTS[0], _COUNTS[2]]
+_DTMC = "DTMC"
 
 
 class _PrismSource(TextSource):
@@ -45,19 +58,35 @@ class _PrismSource(TextSource):
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
-        what = "an MDP's header `states choices transitions` (a DTMC's has two numbers, and is not read)"
-        counts, self._header_at, self.begin, _ = read_header(path, self.size, _COUNTS, what)
-        self.n_states, self._choices, self._transitions = counts
+        header = read_header(self.file, (_COUNTS, _DTMC_COUNTS), "an MDP's header `states choices transitions`")
+        self._header_at, self.begin = header.at, header.end
+        self._dtmc = header.kind == _DTMC
+        self._check_type(header)
+        self.n_states, self._transitions = header.counts[0], header.counts[-1]
+        self._choices = None if self._dtmc else header.counts[1]
         self._check_counts()
-        self._rewards = [RewardFile(file, counts[:2], path) for file in choose_rewards(path, options)]
+        self._rewards = [
+            RewardFile(file, header.counts[:-1], path, self._dtmc) for file in choose_rewards(path, options, self._dtmc)
+        ]
         for suffix in (".sta", ".lab"):
-            companion = Path(path).with_suffix(suffix)
-            if companion.exists():
-                _check_companion_file(str(companion), counts[0], path)
+            for companion in companion_files(Path(plain_name(path)).with_suffix(suffix)):
+                _check_companion_file(TextFile(companion), suffix, self.n_states, path)
+
+    def _check_type(self, header: Header) -> None:
+        """Raise InputError for a type of model that is not read."""
+        if header.kind not in (None, "MDP", _DTMC):
+            why = model_kind(header.kind or "") or f"a model of type {quoted(header.kind or '')}"
+            raise InputError(self.path, f"this is {why}; MDPs and DTMCs are read")
+        if self._dtmc and len(header.counts) != len(_DTMC_COUNTS):
+            self._raise_at_header(f"{len(header.counts)} counts; a DTMC's has two, `states transitions`")
+        if not self._dtmc and len(header.counts) == len(_DTMC_COUNTS):
+            why = "two counts, as a DTMC has, or a CTMC, whose numbers are rates; an MDP has three"
+            remedy = f"if the numbers are probabilities, write the line `# Transitions ({_DTMC})` above it"
+            self._raise_at_header(f"{why}: {remedy}")
 
     def _check_counts(self) -> None:
         """Check the counts against the file's bytes, so that nothing is ever allocated from them."""
-        if self._choices > self._transitions:
+        if self._choices is not None and self._choices > self._transitions:
             self._raise_at_header(f"{self._choices} choices announced, but only {self._transitions} transitions")
         if self.n_states == 0:
             self._raise_at_header("0 states announced; a model has at least one")
@@ -66,11 +95,14 @@ class _PrismSource(TextSource):
                 self._raise_at_header(f"{count} {name} announced in a file of {self.size} bytes")
 
     def _raise_at_header(self, why: str) -> None:
-        raise error_at(self.path, self._header_at, f"header: {why}")
+        raise error_at(self.file, self._header_at, f"header: {why}")
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        table = column_table(self.path, segment.begin, segment.end, _FIELDS, word=True)
-        raw, error = group_rows(self.path, table, segment, self.n_states, gaps=True, numbered=True)
+        fields, foreign = (_DTMC_FIELDS, _section) if self._dtmc else (_FIELDS, _foreign_line)
+        table = column_table(self.file, segment.begin, segment.end, fields, word=True, foreign=foreign)
+        if self._dtmc:
+            table = replace(table, ints=np.insert(table.ints, 1, 0, axis=0))
+        raw, error = group_rows(self.file, table, segment, self.n_states, gaps=True, numbered=True)
         raw = replace(raw, action_labels=None)
         if error is None:
             for file in self._rewards:
@@ -88,19 +120,24 @@ class _PrismSource(TextSource):
             why = f"transition {self._transitions + 1}, but the header announces {self._transitions}"
             if self._transitions == 0:
                 self._raise_at_header(f"0 transitions announced, but {transitions} follow")
-            marks = count_lines(self.path, self.begin, self.size, self._transitions)[1]
-            raise error_at(self.path, int(marks[1]), why)
+            marks = count_lines(self.file, self.begin, self.size, self._transitions)[1]
+            raise error_at(self.file, int(marks[1]), why)
         if transitions < self._transitions:
-            last = count_lines(self.path, self._header_at, self.size, 1 << 40)[2]
-            why = (
-                f"the file ends after {transitions} transitions and {rows} choices, but its header announces "
-                f"{self._transitions} and {self._choices}"
-            )
-            raise error_at(self.path, last, why)
-        if rows != self._choices:
+            last = count_lines(self.file, self._header_at, self.size, 1 << 40)[2]
+            found, announced = f"{transitions} transitions", f"{self._transitions}"
+            if self._choices is not None:
+                found, announced = f"{found} and {rows} choices", f"{announced} and {self._choices}"
+            raise error_at(self.file, last, f"the file ends after {found}, but its header announces {announced}")
+        if self._choices is not None and rows != self._choices:
             self._raise_at_header(f"{self._choices} choices announced, but {rows} follow")
         for file in self._rewards:
             file.check_totals()
+
+    def close(self) -> None:
+        """Remove the texts of compressed files."""
+        super().close()
+        for file in self._rewards:
+            file.file.close()
 
 
 def _with_rewards(raw: RawRows, file: RewardFile, segment: TextSegment) -> RawRows:
@@ -123,41 +160,61 @@ def _with_rewards(raw: RawRows, file: RewardFile, segment: TextSegment) -> RawRo
     return replace(raw, transition_rewards=file.transition_rewards(first, end, segment.last, raw))
 
 
-def _check_companion_file(path: str, n_states: int, tra: str) -> None:
+def _section(raw: bytes) -> str | None:
+    """The message for the first line of states or labels, which PRISM's export in one file has; None for another."""
+    if raw.lstrip().startswith(b"(") or re.match(rb'[ \t]*[0-9]+="', raw):
+        return f"a section of states or labels begins: this is {PEXP}"
+    return None
+
+
+def _foreign_line(raw: bytes) -> str | None:
+    """The message for a line of another format of PRISM; None if it is none."""
+    fields = raw.split()
+    integers = len(fields) >= 3 and all(field.isdigit() for field in fields[:3])
+    if integers and (len(fields) == 3 or (len(fields) == 4 and is_name(fields[3]))):
+        return f"{diagnose_columns(_FIELDS, raw, word=True)}; an LTS, which has no probabilities, is not read"
+    return _section(raw)
+
+
+def _check_companion_file(file: TextFile, suffix: str, n_states: int, tra: str) -> None:
     """Check that the last line of a .sta or .lab file names a state of the .tra file."""
-    size = file_size(path)
-    tail = read_bytes(path, max(0, size - (1 << 14)), size).tobytes()
-    for line in reversed(tail.split(b"\n")):
+    begin = max(0, file.size - (1 << 14))
+    for line in reversed(file.read(begin, file.size - begin).split(b"\n")):
         match = re.match(rb"[ \t]*([0-9]+)[ \t]*:", line)
-        if match:
-            last = int(match[1])
-            if last >= n_states or (path.endswith(".sta") and last != n_states - 1):
-                message = f"its last state is {last}, but {tra} announces {n_states} states"
-                raise InputError(path, f"{message}; take it away if they do not belong together")
-            return
+        if match is None:
+            continue
+        digits = match[1].lstrip(b"0") or b"0"
+        last = int(digits[:19])
+        if len(digits) > 18 or last >= n_states or (suffix == ".sta" and last != n_states - 1):
+            shown = quoted(digits.decode())[1:-1]
+            message = f"its last state is {shown}, but {tra} announces {n_states} states"
+            raise InputError(file.path, f"{message}; take it away if they do not belong together")
+        break
+    file.close()
 
 
 class PrismFormat:
-    """PRISM's .tra files of MDPs."""
+    """PRISM's .tra files of MDPs and DTMCs."""
 
     name = "prism"
-    description = "PRISM explicit .tra (MDP), with .srew and .trew rewards in companion files or by --rewards"
+    description = "PRISM explicit .tra (MDP or DTMC), with .srew and .trew rewards in companion files or by --rewards"
     reward_options: tuple[str, ...] = ("rewards", "reward_model")
 
     def detect(self, source: str, head: bytes) -> bool:
-        """Whether the name ends in .tra, or the file begins with three counts, then lines of four or five fields."""
-        if Path(source).suffix.lower() == ".tra":
+        """Whether the name ends in .tra, or the file begins with counts, then lines of one or two fields more."""
+        if Path(plain_name(source)).suffix.lower() == ".tra":
             return True
         fields = [line.split() for line in first_lines(head)]
-        if len(fields) < 2 or len(fields[0]) != 3:
+        if len(fields) < 2 or len(fields[0]) not in (2, 3) or not all(field.isdigit() for field in fields[0]):
             return False
-        return all(field.isdigit() for field in fields[0]) and all(len(line) in (4, 5) for line in fields[1:])
+        least = len(fields[0]) + 1
+        return all(len(line) in (least, least + 1) for line in fields[1:])
 
     def open(self, source: str, options: ReadOptions) -> Source:
         """Open a .tra file and its rewards, and read their headers.
 
         Raises InputError if a file is empty, not text or not a regular file, if a header is missing, that of
-        a DTMC or beyond the file's size, or if several reward structures could be meant.
+        another type of model or beyond the file's size, or if several reward structures could be meant.
         """
         return _PrismSource(source, options)
 

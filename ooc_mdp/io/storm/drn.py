@@ -1,4 +1,4 @@
-"""Storm's DRN text, for MDPs and DTMCs with double values.
+"""Storm's DRN text, for MDPs and DTMCs with double or rational values.
 
     @type: MDP                    state 0 [r(s)] init
     @reward_models                    action 0 [r(s,a)]
@@ -7,10 +7,11 @@
     3                             state 1 [0]
     @model                        ...
 
-A DTMC has one action per state. Rewards are r(s) + r(s,a) of one reward model: the only one, or the one that
---reward-model names; a missing [..] is 0, as in Storm. A state without action is terminal. Labels and action
-names are dropped. CTMCs, Markov automata, POMDPs, games, parameters, placeholders, intervals and rationals
-are errors. Source: Storm's DirectEncodingParser and DirectEncodingExporter, stormchecker.org.
+A DTMC has one action per state. Rewards are r(s) + r(s,a) of one reward model: the only one, which may have no name, or
+the one that --reward-model names; a missing [..] is 0, as in Storm. A state without action is terminal. Labels and
+action names are dropped; an exit rate `!2.5` or an observation `{3}` in the place of the rewards is an error. CTMCs,
+Markov automata, POMDPs, games, parameters, placeholders and intervals are errors. Source: Storm's DirectEncodingParser
+and DirectEncodingExporter, stormchecker.org.
 """
 
 from __future__ import annotations
@@ -18,14 +19,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.compressed import plain_name
+from ooc_mdp.io.foreign import model_kind
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.storm.drn_lines import parse_drn
-from ooc_mdp.io.text.errors import Field, diagnose_fields, encoding_error, error_at, negative_state, number_error
+from ooc_mdp.io.text.errors import (
+    INTERVALS,
+    Field,
+    diagnose_fields,
+    encoding_error,
+    error_at,
+    negative_state,
+    number_error,
+    quoted,
+)
+from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import (
     Table,
     TextSegment,
@@ -44,14 +58,7 @@ _STATE, _ACTION, _TRANSITION = b"sat"
 _ID = Field("state id", True)
 _REWARD = Field("reward", False)
 _TARGET = (Field("successor", True), Field("probability", False))
-_REFUSED = {
-    "ctmc": "a CTMC (rates in continuous time); uniformise it, or export a DTMC or an MDP",
-    "markov automaton": "a Markov automaton (continuous time); export an MDP",
-    "ma": "a Markov automaton (continuous time); export an MDP",
-    "pomdp": "a POMDP; states must be observable: export its underlying MDP",
-    "smg": "a stochastic game; only one player is solved for",
-    "s2pg": "a stochastic game; only one player is solved for",
-}
+_BLANKS = " \t\r"
 _MIN_STATE = len("state 0\n")
 
 
@@ -65,103 +72,121 @@ class _Header:
     seen: dict[str, int] = field(default_factory=dict)
 
 
-def _header_lines(path: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
+def _header_lines(file: TextFile, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
     """Yield the offset of a line, the offset of the next, and its text; raises InputError where it is not text."""
-    for offset, buffer in iter_lines(path, begin, end, 1 << 16):
+    for offset, buffer in iter_lines(file, begin, end, 1 << 16):
         at = offset
         for raw in buffer.tobytes().split(b"\n")[:-1]:
             error = encoding_error(raw)
             if error is not None:
-                raise error_at(path, at, error)
+                raise error_at(file, at, error)
             yield at, at + len(raw) + 1, raw.decode("utf-8").strip()
             at += len(raw) + 1
 
 
-def _count(path: str, offset: int, text: str, name: str) -> int:
+def _count(file: TextFile, offset: int, text: str, name: str) -> int:
     error = number_error(text, Field(name, True))
     if error is None and int(text) < 1:
         error = f"{name} {text} is not positive"
     if error is not None:
-        raise error_at(path, offset, error)
+        raise error_at(file, offset, error)
     return int(text)
 
 
-def _read_header(path: str, begin: int, end: int) -> tuple[_Header, int, int]:
+def _read_header(file: TextFile, begin: int, end: int) -> tuple[_Header, int, int]:
     """The sections before @model, the offset after that line, and the offset of @nr_states."""
     header = _Header()
     section = ""
     nr_states_at = begin
-    for at, behind, text in _header_lines(path, begin, end):
+    for at, behind, text in _header_lines(file, begin, end):
         if section == "@placeholders" and text.startswith("$"):
-            raise error_at(path, at, "placeholders are not read; export the model without them")
+            raise error_at(file, at, "placeholders are not read; export the model without them")
         if section in ("@parameters", "@reward_models", "@nr_states", "@nr_choices") and not text.startswith("@"):
             if section == "@parameters" and text:
-                raise error_at(path, at, f"the model has parameters ({text[:40]}); instantiate them first")
+                raise error_at(file, at, f"the model has parameters ({quoted(text)}); instantiate them first")
             if section == "@reward_models":
                 header.rewards = text.split()
             if section == "@nr_states":
-                header.n_states, nr_states_at = _count(path, at, text, "number of states"), at
+                header.n_states, nr_states_at = _count(file, at, text, "number of states"), at
             if section == "@nr_choices":
-                header.n_choices = _count(path, at, text, "number of choices")
+                header.n_choices = _count(file, at, text, "number of choices")
             section = ""
             continue
         if not text or text.startswith("//"):
             continue
         name, _, value = text.partition(":")
         if name in header.seen:
-            raise error_at(path, at, f"{name} is declared twice")
+            raise error_at(file, at, f"{name} is declared twice")
         header.seen[name] = at
         section = name
         if name == "@model":
             return header, behind, nr_states_at
         if name == "@type":
             header.kind = value.strip()
-            _check_kind(path, at, header.kind)
+            _check_kind(file, at, header.kind)
         elif name == "@value_type":
-            if value.strip() != "double":
-                raise error_at(path, at, f"values of type {value.strip()!r}; only double is read: export with doubles")
+            _check_value_type(file, at, value.strip())
         elif name not in ("@parameters", "@placeholders", "@reward_models", "@nr_states", "@nr_choices"):
-            raise error_at(path, at, f"{text[:40]!r} is no section of a DRN header; is @model missing?")
-    raise error_at(path, end - 1, "the file ends before @model; its header is incomplete")
+            raise error_at(file, at, f"{quoted(text)} is no section of a DRN header; is @model missing?")
+    raise error_at(file, end - 1, "the file ends before @model; its header is incomplete")
 
 
-def _check_kind(path: str, at: int, kind: str) -> None:
+def _check_value_type(file: TextFile, at: int, kind: str) -> None:
+    if kind in ("double", "rational"):
+        return
+    why = f"values of type {quoted(kind)}; double and rational are read"
+    if "interval" in kind.lower():
+        why = f"an interval model (values of type {quoted(kind)}); {INTERVALS}"
+    raise error_at(file, at, why)
+
+
+def _check_kind(file: TextFile, at: int, kind: str) -> None:
     if kind.lower() in ("mdp", "dtmc"):
         return
-    why = _REFUSED.get(kind.lower(), f"a model of type {kind[:40]!r}")
-    raise error_at(path, at, f"this is {why}; MDP and DTMC are read")
+    why = model_kind(kind) or f"a model of type {quoted(kind)}"
+    raise error_at(file, at, f"this is {why}; MDP and DTMC are read")
 
 
-def _diagnose(raw: bytes, wanted: int) -> str:
+def _diagnose(raw: bytes, n_rewards: int) -> str:
+    """The message for a malformed line of a model with lists of `n_rewards` rewards."""
     error = encoding_error(raw)
     if error is not None:
         return error
-    text = raw.decode("utf-8").strip(" \t\r")
-    word, _, rest = text.partition(" ")
+    text = raw.decode("utf-8").strip(_BLANKS)
+    word, rest = _first_word(text)
     if word not in ("state", "action"):
-        return diagnose_fields([part.strip(" \t") for part in text.split(":")], _TARGET, "a line")
-    name, _, rest = rest.strip(" \t").partition(" ")
-    if not name:
+        return diagnose_fields([part.strip(_BLANKS) for part in text.split(":")], _TARGET, "a line")
+    if not rest:
         return f"{word} without {'an id' if word == 'state' else 'a name'}"
+    name, rest = _first_word(rest)
     error = number_error(name, _ID) if word == "state" else None
-    if error is not None:
-        return error
-    rest = rest.strip(" \t")
-    if rest[:1] in ("!", "{"):
-        what = "an exit rate" if rest[0] == "!" else "an observation"
-        return f"{what} ({rest[:20]!r}) is not part of an MDP"
-    if not rest.startswith("["):
-        return f"{rest[:20]!r} after the action's name; [rewards] are expected, and names have no blanks"
-    if "]" not in rest:
-        return "the list of rewards has no closing bracket"
-    rewards = rest[1 : rest.index("]")].split(",")
+    return error or _diagnose_rewards(rest, n_rewards)
+
+
+def _first_word(text: str) -> tuple[str, str]:
+    """The first word of a text that begins with one, and what follows the blanks behind it."""
+    word = re.split("[ \t\r]", text, maxsplit=1)[0]
+    return word, text[len(word) :].strip(_BLANKS)
+
+
+def _diagnose_rewards(text: str, n_rewards: int) -> str:
+    """The message for what follows the id of a state or the name of an action."""
+    if text[:1] in ("!", "{"):
+        what = "an exit rate" if text[0] == "!" else "an observation"
+        return f"{what} ({quoted(text, 20)}) is not part of an MDP"
+    if not text.startswith("["):
+        return f"{quoted(text, 20)} after the action's name; [rewards] are expected, and names have no blanks"
+    if "]" not in text:
+        return "the list of rewards has no closing bracket (a label that begins with a bracket stands after a list)"
+    inside, _, behind = text[1:].partition("]")
+    rewards = inside.split(",")
     for reward in rewards:
-        error = number_error(reward.strip(" \t"), _REWARD)
+        error = number_error(reward.strip(_BLANKS), _REWARD)
         if error is not None:
             return error
-    if len(rewards) <= wanted:
-        return f"{len(rewards)} rewards; reward model {wanted + 1} needs more"
-    return f"{rest[rest.index(']') + 1 :][:20].strip()!r} after the rewards"
+    if len(rewards) != n_rewards:
+        return f"{len(rewards)} rewards; the lists of this model have {n_rewards}, as @reward_models says"
+    return f"{quoted(behind.strip(), 20)} after the rewards"
 
 
 class _DrnSource(TextSource):
@@ -170,42 +195,43 @@ class _DrnSource(TextSource):
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
-        header, self.begin, nr_states_at = _read_header(path, self.begin, self.size)
+        header, self.begin, nr_states_at = _read_header(self.file, self.begin, self.size)
         if header.kind is None:
-            raise error_at(path, self.begin - 1, "the header has no @type")
+            raise error_at(self.file, self.begin - 1, "the header has no @type")
         if header.n_states is None:
-            raise error_at(path, self.begin - 1, "the header has no @nr_states")
+            raise error_at(self.file, self.begin - 1, "the header has no @nr_states")
         room = -(-(self.size - self.begin) // _MIN_STATE)
         if header.n_states > room:
             why = f"{header.n_states} states announced, but the file has room for {room} at most"
-            raise error_at(path, nr_states_at, why)
+            raise error_at(self.file, nr_states_at, why)
         self.n_states = header.n_states
         self._n_choices = header.n_choices
         self._choices_at = header.seen.get("@nr_choices", 0)
         self._deterministic = header.kind.lower() == "dtmc"
-        self._wanted = self._reward_index(header.rewards, header.seen.get("@reward_models", 0))
+        wanted = self._reward_index(header.rewards, header.seen.get("@reward_models", 0))
+        self._lists = wanted, max(1, len(header.rewards))
+        """Which reward of a list of how many is read."""
 
     def _reward_index(self, names: list[str], at: int) -> int:
-        """Position of the reward model to read; -1 without any."""
+        """Position of the reward model to read; 0 where no names are given, as a single model may have none."""
         name = self._options.reward_model
-        listed = ", ".join(names)
+        listed = quoted(", ".join(names), 200)[1:-1]
         if name is not None:
             if name not in names:
-                raise error_at(self.path, at, f"there is no reward model {name!r}; there are: {listed or 'none'}")
+                raise error_at(self.file, at, f"there is no reward model {name!r}; there are: {listed or 'none'}")
             return names.index(name)
         if len(names) > 1:
-            raise error_at(self.path, at, f"several reward models; choose one by --reward-model: {listed}")
-        return 0 if names else -1
+            raise error_at(self.file, at, f"several reward models; choose one by --reward-model: {listed}")
+        return 0
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        wanted = self._wanted
+        lists = self._lists
 
         def kernel(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
-            return parse_drn(buf, pos, end, wanted, count, letters, ints, floats, offsets, slow)
+            return parse_drn(buf, pos, end, lists, count, letters, ints, floats, offsets, slow)
 
-        buffer = read_bytes(self.path, segment.begin, segment.end)
-        diagnose = lambda raw: _diagnose(raw, wanted)  # noqa: E731
-        table = read_table(self.path, segment.begin, buffer, (1, 1), kernel, diagnose)
+        buffer = read_bytes(self.file, segment.begin, segment.end)
+        table = read_table(self.file, segment.begin, buffer, (1, 1), kernel, partial(_diagnose, n_rewards=lists[1]))
         malformed = table.error is not None
         found = self._order_error(table, segment)
         if found is not None:
@@ -216,7 +242,7 @@ class _DrnSource(TextSource):
                 offset = int(table.offsets[-1]) if table.offsets.size else self.size - 1
             else:
                 offset = segment.end
-            table = truncate_table(table, index, error_at(self.path, offset, why))
+            table = truncate_table(table, index, error_at(self.file, offset, why))
             malformed = False
         raw = _raw(table)
         if malformed and raw.successor_ptr.size > 1:
@@ -261,9 +287,9 @@ class _DrnSource(TextSource):
         super().check_totals()
         rows, _, _, end = self._totals()
         if end == 0:
-            raise error_at(self.path, self.size - 1, f"no state follows @model, but {self.n_states} are announced")
+            raise error_at(self.file, self.size - 1, f"no state follows @model, but {self.n_states} are announced")
         if self._n_choices is not None and rows != self._n_choices:
-            raise error_at(self.path, self._choices_at, f"{self._n_choices} choices announced, {rows} are given")
+            raise error_at(self.file, self._choices_at, f"{self._n_choices} choices announced, {rows} are given")
 
 
 def _raw(table: Table) -> RawRows:
@@ -301,7 +327,7 @@ class DrnFormat:
     def detect(self, source: str, head: bytes) -> bool:
         """Whether the section @type comes first after // comments, or is near the top of a file *.drn."""
         lines = first_lines(head, b"//")
-        near = lines if source.lower().endswith(".drn") else lines[:1]
+        near = lines if plain_name(source).lower().endswith(".drn") else lines[:1]
         return any(re.match(rb"@type[ \t]*:", line) for line in near)
 
     def open(self, source: str, options: ReadOptions) -> Source:

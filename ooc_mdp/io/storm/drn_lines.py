@@ -22,16 +22,16 @@ from ooc_mdp.io.text.numbers import (
 __all__ = ["parse_drn"]
 
 _SPACE, _COLON, _COMMA, _SLASH = 32, 58, 44, 47
-_OPEN, _CLOSE, _RATE, _OBSERVATION = 91, 93, 33, 123
+_OPEN, _CLOSE, _RATE, _BRACE, _CLOSE_BRACE = 91, 93, 33, 123, 125
 _LOWER_A, _LOWER_S, _LOWER_T = 97, 115, 116
 _WORD_STATE = np.frombuffer(b"state", np.uint8)
 _WORD_ACTION = np.frombuffer(b"action", np.uint8)
 
 
 @njit(cache=True, nogil=True)
-def _bracket(buf, i, wanted):  # type: ignore[no-untyped-def]
-    """Return (status, value, begin, after, next) of decimal number `wanted` in the list `[x, y, ...]` at i."""
-    status, value, begin, after = BAD if wanted >= 0 else GOOD, 0.0, i, i
+def _bracket(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
+    """Return (status, value, begin, after, next) of number `wanted` of the `n_rewards` in a list `[x, y, ...]` at i."""
+    status, value, begin, after = BAD, 0.0, i, i
     i += 1
     position = 0
     while True:
@@ -45,10 +45,28 @@ def _bracket(buf, i, wanted):  # type: ignore[no-untyped-def]
         i = skip_blanks(buf, i)
         position += 1
         if buf[i] == _CLOSE:
-            return status, value, begin, after, i + 1
+            return status if position == n_rewards else BAD, value, begin, after, i + 1
         if buf[i] != _COMMA:
             return BAD, 0.0, begin, after, i
         i += 1
+
+
+@njit(cache=True, nogil=True)
+def _is_rate(buf, i):  # type: ignore[no-untyped-def]
+    """Whether an exit rate `!number` is at i, and not a label that begins with !."""
+    if buf[i] != _RATE:
+        return False
+    status, _, i = decimal_at(buf, i + 1)
+    return status != BAD and (blank(buf[i]) or buf[i] == NEWLINE)
+
+
+@njit(cache=True, nogil=True)
+def _is_observation(buf, i):  # type: ignore[no-untyped-def]
+    """Whether an observation `{number}` is at i, and not a label that begins with a brace."""
+    if buf[i] != _BRACE:
+        return False
+    status, _, i = integer_at(buf, skip_blanks(buf, i + 1))
+    return status == GOOD and buf[skip_blanks(buf, i)] == _CLOSE_BRACE
 
 
 @njit(cache=True, nogil=True)
@@ -61,7 +79,7 @@ def _starts(buf, i, word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
+def _drn_word_line(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
     """Parse `state id [rewards] labels` or `action name [rewards]` at i: (status, id, reward, begin, after, next).
 
     `next` is where the line must end; begin and after delimit the reward.
@@ -86,8 +104,8 @@ def _drn_word_line(buf, i, wanted):  # type: ignore[no-untyped-def]
             return BAD, number, value, begin, after, i
     i = skip_blanks(buf, i)
     if status == GOOD and buf[i] == _OPEN:
-        status, value, begin, after, i = _bracket(buf, i, wanted)
-    elif buf[i] == _RATE or buf[i] == _OBSERVATION:
+        status, value, begin, after, i = _bracket(buf, i, wanted, n_rewards)
+    elif _is_rate(buf, i) or _is_observation(buf, i):
         status = BAD
     while is_state and buf[i] != NEWLINE:  # labels
         i += 1
@@ -108,13 +126,15 @@ def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def parse_drn(  # type: ignore[no-untyped-def]
-    buf, pos, end, wanted, count, letters, ints, floats, offsets, slow
+    buf, pos, end, rewards, count, letters, ints, floats, offsets, slow
 ):
     """Parse `state id [rewards] labels`, `action name [rewards]` and `successor : probability`; skip // comments.
 
-    letters [capacity] takes s, a or t; ints [1, capacity] the id or successor; floats [1, capacity] the reward number
-    `wanted` (0 for -1: none) or the probability. The rest is as in :func:`~ooc_mdp.io.text.columns.parse_columns`.
+    rewards is (wanted, n_rewards): which reward of a list of how many is read. letters [capacity] takes s, a or t;
+    ints [1, capacity] the id or successor; floats [1, capacity] that reward (0 without a list) or the probability. The
+    rest is as in :func:`~ooc_mdp.io.text.columns.parse_columns`.
     """
+    wanted, n_rewards = rewards
     n_slow = 0
     while pos < end:
         line = pos
@@ -127,7 +147,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
         letter = np.uint8(_LOWER_T)
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
-            status, number, value, begin, after, i = _drn_word_line(buf, i, wanted)
+            status, number, value, begin, after, i = _drn_word_line(buf, i, wanted, n_rewards)
         else:
             status, number, value, begin, after, i = _drn_transition_line(buf, i)
         if status == BAD or buf[i] != NEWLINE or i - line > MAX_LINE:

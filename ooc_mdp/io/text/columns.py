@@ -8,7 +8,7 @@ rows. This module knows no headers and no rewards.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit
@@ -16,6 +16,7 @@ from numba import njit
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.text.errors import Field, diagnose_fields, encoding_error, error_at, negative_state
+from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.numbers import (
     BAD,
     GOOD,
@@ -44,7 +45,7 @@ def parse_columns(  # type: ignore[no-untyped-def]
     """Parse lines of n_integers integers, one decimal and (if `word`) perhaps a name; skip blank lines and # comments.
 
     Fills ints [n_integers, capacity], floats [1, capacity] and the lines' offsets from `count` on. Decimals
-    left to float() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
+    left to nearest_double() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
 
     Returns (pos, count, n_slow, bad): where to continue (`end`: everything is parsed), lines so far, slots filled,
     and whether the line at pos is malformed.
@@ -100,15 +101,26 @@ def diagnose_columns(fields: tuple[Field, ...], raw: bytes, word: bool = False) 
     return f"{error} (and perhaps a name without blanks)" if word and len(texts) > len(fields) else error
 
 
-def column_table(path: str, begin: int, end: int, fields: tuple[Field, ...], word: bool = False) -> Table:
-    """Parse the lines begin:end: integers, then one decimal, and perhaps a name."""
+def column_table(
+    file: TextFile,
+    begin: int,
+    end: int,
+    fields: tuple[Field, ...],
+    word: bool = False,
+    foreign: Callable[[bytes], str | None] = lambda raw: None,
+) -> Table:
+    """Parse the lines begin:end: integers, then one decimal, and (if `word`) perhaps a name.
+
+    `foreign` may have the message for a malformed line that belongs to another format.
+    """
     n_integers = len(fields) - 1
 
     def kernel(buf, pos, stop, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
         return parse_columns(buf, pos, stop, n_integers, word, count, ints, floats, offsets, slow)
 
-    buffer = read_bytes(path, begin, end)
-    return read_table(path, begin, buffer, (n_integers, 1), kernel, partial(diagnose_columns, fields, word=word))
+    buffer = read_bytes(file, begin, end)
+    diagnose = lambda raw: foreign(raw) or diagnose_columns(fields, raw, word)  # noqa: E731
+    return read_table(file, begin, buffer, (n_integers, 1), kernel, diagnose)
 
 
 def _order_error(table: Table, segment: TextSegment, gaps: bool, numbered: bool) -> tuple[int, str] | None:
@@ -152,7 +164,7 @@ def _state_error(state: int, last: int) -> str:
 
 
 def group_rows(
-    path: str, table: Table, segment: TextSegment, n_states: int | None, *, gaps: bool, numbered: bool
+    file: TextFile, table: Table, segment: TextSegment, n_states: int | None, *, gaps: bool, numbered: bool
 ) -> tuple[RawRows, InputError | None]:
     """Group columns s, a, s' and p into rows (s, a), up to the first line with an error.
 
@@ -170,7 +182,7 @@ def group_rows(
             i = int(beyond[0])
             found = i, f"state {states[i]} does not exist: there are {n_states} states, 0..{n_states - 1}"
     if found is not None:
-        table = truncate_table(table, found[0], error_at(path, int(table.offsets[found[0]]), found[1]))
+        table = truncate_table(table, found[0], error_at(file, int(table.offsets[found[0]]), found[1]))
         states = table.ints[0]
     error = table.error
     first = segment.first_state
@@ -179,9 +191,9 @@ def group_rows(
         following = segment.next_state
         if n_states is not None and following >= n_states:
             why = f"state {following} does not exist: there are {n_states} states, 0..{n_states - 1}"
-            error = error_at(path, segment.end, why)
+            error = error_at(file, segment.end, why)
         elif following < end or (following > end and not gaps):
-            error = error_at(path, segment.end, _state_error(following, end - 1))
+            error = error_at(file, segment.end, _state_error(following, end - 1))
         else:
             end = following
     elif error is None and segment.last and gaps and n_states is not None:

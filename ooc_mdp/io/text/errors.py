@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.files import open_file
+from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.numbers import MAX_FRACTION_DIGITS, MAX_LINE, nearest_double
 from ooc_mdp.quoting import quote
 
@@ -52,38 +52,19 @@ def quoted(text: str, most: int = 40) -> str:
     return repr(text if len(text) <= most else text[: most - 3] + "...")
 
 
-def line_number(path: str, offset: int) -> int:
+def line_number(file: TextFile, offset: int) -> int:
     """1-based line that holds byte `offset`, counted by streaming over the bytes before it."""
-    line = 1
-    with open_file(path) as file:
-        left = offset
-        while left > 0:
-            piece = file.read(min(left, _CHUNK))
-            if not piece:
-                break
-            line += piece.count(b"\n")
-            left -= len(piece)
-    return line
+    return 1 + sum(file.read(at, min(offset - at, _CHUNK)).count(b"\n") for at in range(0, offset, _CHUNK))
 
 
-def line_bytes(path: str, offset: int) -> bytes:
+def line_bytes(file: TextFile, offset: int) -> bytes:
     """The line at `offset` without its newline, at most MAX_LINE + 2 bytes of it."""
-    with open_file(path) as file:
-        file.seek(offset)
-        kept = b""
-        while len(kept) < MAX_LINE + 2:
-            piece = file.read(MAX_LINE + 2 - len(kept))
-            if not piece:
-                break
-            kept += piece
-            if b"\n" in piece:
-                break
-    return kept.split(b"\n", 1)[0]
+    return file.read(offset, MAX_LINE + 2).split(b"\n", 1)[0]
 
 
-def error_at(path: str, offset: int, message: str) -> InputError:
+def error_at(file: TextFile, offset: int, message: str) -> InputError:
     """An InputError at the line that holds byte `offset`."""
-    return InputError(path, message, line_number(path, offset))
+    return InputError(file.path, message, line_number(file, offset))
 
 
 def encoding_error(raw: bytes) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from ooc_mdp.io.text.numbers import NEWLINE, integer_at, skip_blanks, skip_line
+from ooc_mdp.io.text.numbers import NEWLINE, blank, integer_at, skip_blanks, skip_line
 
 __all__ = ["mark_lines", "next_state"]
 
@@ -20,7 +20,7 @@ def next_state(buf, end, marker, previous):  # type: ignore[no-untyped-def]
 
     With a marker byte, lines that begin with it open a state, whose id follows the word and perhaps a colon; with
     marker 0, lines whose first integer is not that of the line before (`previous`, -2 at first), and those without
-    a readable id open nothing.
+    a readable id before a blank open nothing.
     """
     pos = 0
     while pos < end:
@@ -35,7 +35,7 @@ def next_state(buf, end, marker, previous):  # type: ignore[no-untyped-def]
             status, number, i = integer_at(buf, i)
             if marker != 0:
                 return pos, number if status == _GOOD else -1, previous
-            if status == _GOOD:
+            if status == _GOOD and blank(buf[i]):
                 if previous != -2 and number != previous:
                     return pos, number, previous
                 previous = number

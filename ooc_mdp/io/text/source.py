@@ -18,14 +18,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_block
-from ooc_mdp.io.files import file_size, open_file
+from ooc_mdp.io.compressed import compression
+from ooc_mdp.io.foreign import binary_kind
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
 from ooc_mdp.io.text.errors import error_at, line_bytes
+from ooc_mdp.io.text.file import Bytes, TextFile
 from ooc_mdp.io.text.lines import mark_lines, next_state
 from ooc_mdp.io.text.numbers import MAX_LINE, SLOW_SLOTS, nearest_double
 from ooc_mdp.model.mdp import Block, FloatArray, IntArray
@@ -43,7 +44,6 @@ __all__ = [
     "truncate_table",
 ]
 
-Bytes = npt.NDArray[np.uint8]
 _LOOK = 1 << 16
 """Bytes read at a time to find a line."""
 _COUNT = 1 << 22
@@ -93,33 +93,24 @@ def truncate_table(table: Table, count: int, error: InputError) -> Table:
     return Table(table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], error)
 
 
-def read_bytes(path: str, begin: int, end: int) -> Bytes:
+def read_bytes(file: TextFile, begin: int, end: int) -> Bytes:
     """uint8 [end - begin (+ 1)]: those bytes of the file, with a newline appended if there is none."""
     size = end - begin
     buffer = np.empty(size + 1, np.uint8)
-    view = buffer.data
-    with open_file(path) as file:
-        file.seek(begin)
-        done = 0
-        while done < size:
-            got = file.readinto(view[done:size])  # type: ignore[attr-defined]
-            if not got:
-                message = f"ends at byte {begin + done}, earlier than before: it changed while being read"
-                raise InputError(path, message)
-            done += got
+    file.readinto(begin, buffer.data[:size])
     if size and buffer[size - 1] == 10:
         return buffer[:size]
     buffer[size] = 10
     return buffer
 
 
-def iter_lines(path: str, begin: int, end: int, size: int) -> Iterator[tuple[int, Bytes]]:
+def iter_lines(file: TextFile, begin: int, end: int, size: int) -> Iterator[tuple[int, Bytes]]:
     """Yield offset and bytes of pieces of whole lines that cover begin:end, each of about `size` bytes."""
     while begin < end:
         want = size
         while True:
             stop = min(end, begin + want)
-            buffer = read_bytes(path, begin, stop)
+            buffer = read_bytes(file, begin, stop)
             if stop == end:
                 yield begin, buffer
                 return
@@ -130,11 +121,11 @@ def iter_lines(path: str, begin: int, end: int, size: int) -> Iterator[tuple[int
                 begin += keep
                 break
             if want > MAX_LINE:
-                raise error_at(path, begin, f"the line is longer than {MAX_LINE} bytes; is this a text file?")
+                raise error_at(file, begin, f"the line is longer than {MAX_LINE} bytes; is this a text file?")
             want *= 4
 
 
-def count_lines(path: str, begin: int, end: int, step: int) -> tuple[int, IntArray, int]:
+def count_lines(file: TextFile, begin: int, end: int, step: int) -> tuple[int, IntArray, int]:
     """Count the lines that are neither blank nor # comments.
 
     Returns their number, the offsets of every `step`-th, and the offset of the last.
@@ -142,7 +133,7 @@ def count_lines(path: str, begin: int, end: int, step: int) -> tuple[int, IntArr
     seen = 0
     last = begin
     marks: list[IntArray] = []
-    for offset, buffer in iter_lines(path, begin, end, _COUNT):
+    for offset, buffer in iter_lines(file, begin, end, _COUNT):
         room = np.empty(buffer.size // 2 // step + 2, np.int64)
         before = seen
         seen, n_marks, place = mark_lines(buffer, buffer.size, before, step, room)
@@ -153,7 +144,7 @@ def count_lines(path: str, begin: int, end: int, step: int) -> tuple[int, IntArr
 
 
 def read_table(
-    path: str,
+    file: TextFile,
     begin: int,
     buffer: Bytes,
     shape: tuple[int, int],
@@ -179,14 +170,14 @@ def read_table(
     while error is None and pos < buffer.size:
         pos, count, n_slow, bad = kernel(buffer, pos, buffer.size, count, letters, ints, floats, offsets, slow)
         if bad:
-            error = error_at(path, begin + pos, diagnose(line_bytes(path, begin + pos)))
+            error = error_at(file, begin + pos, diagnose(line_bytes(file, begin + pos)))
         flat = floats.reshape(-1)
         for index, start, stop in slow[:n_slow].tolist():
             flat[index] = nearest_double(buffer[start:stop].tobytes().decode("ascii"))
             if np.isinf(flat[index]):
                 count = index % capacity
                 offset = begin + int(offsets[count])
-                error = error_at(path, offset, diagnose(line_bytes(path, offset)))
+                error = error_at(file, offset, diagnose(line_bytes(file, offset)))
                 break
     return Table(letters[:count], ints[:, :count], floats[:, :count], offsets[:count] + begin, error)
 
@@ -206,7 +197,8 @@ class TextSource(ABC):
             raise ValueError("segment_bytes must be positive")
         self.path = path
         self.n_states: int | None = None
-        self.size = file_size(path)
+        self.file = TextFile(path)
+        self.size = self.file.size
         self.begin = self._check_start()
         self._options = options
         self._lock = threading.Lock()
@@ -216,9 +208,13 @@ class TextSource(ABC):
         """Offset after a UTF-8 byte-order mark."""
         if self.size == 0:
             raise InputError(self.path, "the file is empty; a model has at least one state", 1)
-        head = read_bytes(self.path, 0, min(self.size, 3)).tobytes()
+        head = self.file.read(0, 16)
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(self.path, "a UTF-16 file (byte-order mark); save it as UTF-8 text", 1)
+        again = compression(head)
+        kind = f"a {again} file inside a compressed file; decompress it first" if again else binary_kind(head)
+        if kind is not None:
+            raise InputError(self.path, f"this is {kind}", 1)
         return 3 if head[:3] == b"\xef\xbb\xbf" else 0
 
     @abstractmethod
@@ -246,7 +242,7 @@ class TextSource(ABC):
             return self.size, -1
         # The byte before the target shows whether a line starts there; otherwise the rest of its line is dropped.
         drop = True
-        for offset, buffer in iter_lines(self.path, target - 1, self.size, _LOOK):
+        for offset, buffer in iter_lines(self.file, target - 1, self.size, _LOOK):
             skip = int(np.flatnonzero(buffer == 10)[0]) + 1 if drop else 0
             drop = False
             rest = buffer[skip:]
@@ -279,16 +275,19 @@ class TextSource(ABC):
     def _at_end(self, segment: TextSegment, raw: RawRows, error: InputError) -> InputError:
         """The error of check_block at a line, not a byte offset; it adds where the file ends inside that line."""
         offset = error.line or 0
-        positions = raw.transition_positions
-        if not segment.last or positions is None or not positions.size or self._ends_in_newline():
-            return error_at(self.path, offset, error.message)
-        if offset < int(positions[raw.successor_ptr[-2]]):
-            return error_at(self.path, offset, error.message)
+        rows, transitions = raw.row_positions, raw.transition_positions
+        if not segment.last or rows is None or transitions is None or self._ends_in_newline():
+            return error_at(self.file, offset, error.message)
+        last_row = transitions[raw.successor_ptr[-2] :]
+        if not last_row.size:  # the file ends after the line of an action
+            last_row = rows[-1:]
+        if offset < int(last_row[0]):
+            return error_at(self.file, offset, error.message)
         message = f"{error.message}; the file ends inside this line, without a newline: it may be cut short"
-        return error_at(self.path, int(positions[-1]), message)
+        return error_at(self.file, int(last_row[-1]), message)
 
     def _ends_in_newline(self) -> bool:
-        return bool(read_bytes(self.path, self.size - 1, self.size)[0] == 10)
+        return bool(read_bytes(self.file, self.size - 1, self.size)[0] == 10)
 
     def _totals(self) -> tuple[int, int, int, int]:
         """Rows, transitions, largest successor and end of the states over all segments."""
@@ -308,16 +307,17 @@ class TextSource(ABC):
         _, _, largest, end = self._totals()
         if self.n_states is None:
             if end == 0:
-                raise error_at(self.path, self.size - 1, "nothing but blank lines and comments; no state is defined")
+                raise error_at(self.file, self.size - 1, "nothing but blank lines and comments; no state is defined")
             self.n_states = end
             if largest >= end:
                 for read in self.blocks():
                     read()
 
     def close(self) -> None:
-        """Forget the counts; no file stays open between block readers."""
+        """Forget the counts, and remove the text of a compressed file."""
         with self._lock:
             self._found.clear()
+        self.file.close()
 
 
 def truncate_rows(raw: RawRows, rows: int) -> RawRows:
