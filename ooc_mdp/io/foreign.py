@@ -112,7 +112,7 @@ def _explicit_kind(lines: Sequence[Sequence[bytes]]) -> str | None:
     fields = lines[1]
     if len(lines[0]) == 4 and len(fields) in (5, 6):
         return _KINDS["pomdp"]
-    if len(lines[0]) == 3 and fields[:3] and all(field.isdigit() for field in fields[:3]):
+    if len(lines[0]) == 3 and len(fields) in (3, 4) and all(field.isdigit() for field in fields[:3]):
         return _KINDS["lts"] if len(fields) == 3 or is_name(fields[3]) else None
     return None
 

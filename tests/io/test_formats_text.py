@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from format_checks import peak_bytes
 from hypothesis import given, seed, settings
 from paths import CASES
 from text_models import (
@@ -355,3 +356,83 @@ def test_rewards_far_into_their_file_are_found_and_their_errors_named(tmp_path) 
     rewards.write_text("# r(s)\n\n" + "\n".join(numbers))
     with pytest.raises(InputError, match=r"model\.rew, line 9003: .*overflows to infinity"):
         read(TRANSITION_LIST, path, rewards=rewards, segment_bytes=5000)
+
+
+def test_a_malformed_reward_after_the_last_states_is_named(tmp_path) -> None:
+    path, rewards = tmp_path / "model.txt", tmp_path / "model.rew"
+    path.write_text("0 0 0 1\n")
+    for text, line, message in (
+        ("1\nx\n", 2, "reward 'x' is not a decimal number"),
+        ("1\n2\nx\n", 2, "3 rewards, but"),
+        ("1\n# c\n\nnan", 4, "reward is NaN"),
+        ("x\n1\n", 1, "reward 'x'"),
+    ):
+        rewards.write_text(text)
+        with pytest.raises(InputError, match=message) as caught:
+            read(TRANSITION_LIST, path, rewards=rewards)
+        assert (caught.value.path, caught.value.line) == (str(rewards), line)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "text"),
+    [
+        (JOHANNSSON, "S:0:0:1\nA:0:1\nD:0:{}:1\n"),
+        (TRANSITION_LIST, "0 0 0 {}\n"),
+        (PRISM, "1 1 1\n0 0 0 {}\n"),
+        (DRN, "@type: MDP\n@nr_states\n1\n@model\nstate 0\n\taction 0\n\t\t0 : {}\n"),
+    ],
+    ids=["johannsson", "transition-list", "prism", "drn"],
+)
+@pytest.mark.parametrize(
+    "token", ["7" * 40_000 + "x", "\x1b[31mred\x1b]0;title\x07", "x" * 900_000, "\u202e1", "[\x1b,1]"]
+)
+def test_a_quoted_token_is_short_and_printable_and_found_at_once(tmp_path, fmt, text: str, token: str) -> None:
+    path = tmp_path / "model.tra"
+    path.write_text(text.format(token))
+    rewards = tmp_path / "rewards"
+    rewards.write_text("1\n")
+    options = {"rewards": rewards} if fmt is TRANSITION_LIST else {}
+    with pytest.raises(InputError) as caught:
+        read(fmt, path, **options)
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("fmt", "text"),
+    [
+        (PRISM, "{n} 1 1\n0 0 0 1\n"),
+        (PRISM, "1 {n} 1\n0 0 0 1\n"),
+        (PRISM, "1 1 {n}\n0 0 0 1\n"),
+        (PRISM, "2 1 1\n0 0 {n} 1\n"),
+        (PRISM, "2 1 1\n{n} 0 0 1\n"),
+        (PRISM, "2 1 1\n0 {n} 0 1\n"),
+        (DRN, "@type: MDP\n@nr_states\n{n}\n@model\nstate 0\n\taction 0\n\t\t0 : 1\n"),
+        (DRN, "@type: MDP\n@nr_states\n1\n@nr_choices\n{n}\n@model\nstate 0\n\taction 0\n\t\t0 : 1\n"),
+        (DRN, "@type: MDP\n@nr_states\n1\n@model\nstate 0\n\taction 0\n\t\t{n} : 1\n"),
+        (JOHANNSSON, "S:0:0:{n}\nA:0:1\nD:0:1:1\n"),
+        (JOHANNSSON, "S:0:0:1\nA:0:{n}\nD:0:1:1\n"),
+        (JOHANNSSON, "S:0:0:1\nA:0:1\nD:{n}:1:1\n"),
+        (JOHANNSSON, "S:{n}:0:1\nA:0:1\nD:0:1:1\n"),
+        (TRANSITION_LIST, "{n} 0 0 1\n"),
+        (TRANSITION_LIST, "0 0 {n} 1\n"),
+    ],
+)
+@pytest.mark.parametrize(
+    "n",
+    ["1" + "0" * 12, str(2**63 - 1), str(2**63), str(2**64), "1" + "0" * 30, "1" + "0" * 5000],
+    ids=["1e12", "2^63-1", "2^63", "2^64", "1e30", "1e5000"],
+)
+def test_a_huge_count_or_number_is_refused_in_little_memory(tmp_path, fmt, text: str, n: str) -> None:
+    path = tmp_path / "model.tra"
+    path.write_text(text.replace("{n}", n))
+    rewards = tmp_path / "rewards"
+    rewards.write_text("1\n")
+    options = {"rewards": rewards} if fmt is TRANSITION_LIST else {}
+
+    def refuse() -> None:
+        with pytest.raises(InputError) as caught:
+            read(fmt, path, **options)
+        assert len(caught.value.message) < 300
+
+    assert peak_bytes(refuse) < 4 << 20
