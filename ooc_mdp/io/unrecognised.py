@@ -12,7 +12,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.array_stream import ZipArrays
 from ooc_mdp.io.compressed import Decompressed, plain_name
 from ooc_mdp.io.foreign import binary_kind, text_kind
-from ooc_mdp.io.text.errors import quoted
+from ooc_mdp.quoting import printable, shorten
 
 __all__ = ["diagnose"]
 
@@ -83,7 +83,9 @@ def _zip(source: str) -> InputError:
     archive.close()
     if any(name.rsplit("/", 1)[-1] in ("zarr.json", ".zgroup", ".zarray") for name in members):
         return InputError(source, "this is a zipped Zarr store; unpack it and give the directory itself")
-    shown = ", ".join(quoted(name)[1:-1] for name in members[:6]) + (", ..." if len(members) > 6 else "") or "nothing"
+    shown = (
+        ", ".join(shorten(printable(name)) for name in members[:6]) + (", ..." if len(members) > 6 else "") or "nothing"
+    )
     return InputError(
         source,
         f"this archive holds {shown}; format arrays needs state_ptr, indptr, indices and data, "

@@ -39,9 +39,10 @@ from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.compressed import Decompressed
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
-from ooc_mdp.io.text.errors import Field, number_error, quoted
+from ooc_mdp.io.text.errors import Field, number_error
 from ooc_mdp.io.text.numbers import nearest_double
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["JOHANNSSON_XML", "JohannssonXmlFormat"]
 
@@ -200,7 +201,7 @@ class _Handler(ContentHandler):
         """Check that text is inside a description."""
         self.events += 1
         if self._stack[-1] != _FREE_TEXT and not content.isspace():
-            shown = quoted(content.strip())
+            shown = quote(content.strip())
             raise self.error(f"text {shown} inside <{self._stack[-1]}>; only <Description> holds text")
 
     def _in_names(self) -> bool:
@@ -219,7 +220,7 @@ class _Handler(ContentHandler):
                 raise self.error(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
         for attribute in attributes.getNames():
             if attribute not in wanted:
-                raise self.error(f"<{name}> has an attribute {quoted(attribute)}; it has {', '.join(wanted)} only")
+                raise self.error(f"<{name}> has an attribute {quote(attribute)}; it has {', '.join(wanted)} only")
 
     def _number(self, name: str, field: Field, text: str) -> int:
         error = number_error(text, field)
@@ -256,7 +257,7 @@ class _Handler(ContentHandler):
 
 
 def _tag(name: str) -> str:
-    return f"<{quoted(name)[1:-1]}>"
+    return f"<{shorten(printable(name))}>"
 
 
 _DOCTYPE = "has a document type declaration; remove it: nothing is expanded and no other file is read"
@@ -296,7 +297,7 @@ def _events(path: str, handler: _Handler, segment_bytes: int = _PIECE) -> Genera
     except SAXParseException as error:
         raise InputError(path, f"not well-formed XML: {error.getMessage()}", error.getLineNumber()) from None
     except (SAXException, UnicodeError, LookupError) as error:
-        why = quoted(str(error), 200)[1:-1]
+        why = shorten(printable(str(error)), 200)
         raise InputError(path, f"cannot be read as XML: {why}", parser.getLineNumber()) from None
 
 

@@ -27,10 +27,11 @@ from ooc_mdp.io.prism.header import read_header
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions
 from ooc_mdp.io.text.columns import column_table
-from ooc_mdp.io.text.errors import Field, error_at, quoted
+from ooc_mdp.io.text.errors import Field, error_at
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import Table, first_lines, iter_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.quoting import printable, shorten
 
 __all__ = ["RewardFile", "choose_rewards", "companion_files"]
 
@@ -291,7 +292,7 @@ def _chosen(tra: str, structures: list[_Structure], wanted: str | None) -> _Stru
     """The structure that is meant; None where there is none and none is wanted."""
     if wanted is None and len(structures) <= 1:
         return structures[0] if structures else None
-    shown = (f"{quoted(s.name or s.label or 'unnamed')[1:-1]} ({_names(s.files)})" for s in structures[:_LISTED])
+    shown = (f"{shorten(printable(s.name or s.label or 'unnamed'))} ({_names(s.files)})" for s in structures[:_LISTED])
     listed = ", ".join(shown) + (", ..." if len(structures) > _LISTED else "")
     if wanted is None:
         raise InputError(tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}")

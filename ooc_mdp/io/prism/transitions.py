@@ -36,9 +36,10 @@ from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, companion_files
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, diagnose_columns, group_rows
-from ooc_mdp.io.text.errors import Field, error_at, quoted
+from ooc_mdp.io.text.errors import Field, error_at
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import TextSegment, TextSource, count_lines, first_lines
+from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["PRISM", "PrismFormat"]
 
@@ -75,7 +76,7 @@ class _PrismSource(TextSource):
     def _check_type(self, header: Header) -> None:
         """Raise InputError for a type of model that is not read."""
         if header.kind not in (None, "MDP", _DTMC):
-            why = model_kind(header.kind or "") or f"a model of type {quoted(header.kind or '')}"
+            why = model_kind(header.kind or "") or f"a model of type {quote(header.kind or '')}"
             raise InputError(self.path, f"this is {why}; MDPs and DTMCs are read")
         if self._dtmc and len(header.counts) != len(_DTMC_COUNTS):
             self._raise_at_header(f"{len(header.counts)} counts; a DTMC's has two, `states transitions`")
@@ -186,7 +187,7 @@ def _check_companion_file(file: TextFile, suffix: str, n_states: int, tra: str) 
         digits = match[1].lstrip(b"0") or b"0"
         last = int(digits[:19])
         if len(digits) > 18 or last >= n_states or (suffix == ".sta" and last != n_states - 1):
-            shown = quoted(digits.decode())[1:-1]
+            shown = shorten(printable(digits.decode()))
             message = f"its last state is {shown}, but {tra} announces {n_states} states"
             raise InputError(file.path, f"{message}; take it away if they do not belong together")
         break

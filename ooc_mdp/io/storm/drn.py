@@ -37,7 +37,6 @@ from ooc_mdp.io.text.errors import (
     error_at,
     negative_state,
     number_error,
-    quoted,
 )
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import (
@@ -51,6 +50,7 @@ from ooc_mdp.io.text.source import (
     truncate_rows,
     truncate_table,
 )
+from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["DRN", "DrnFormat"]
 
@@ -103,7 +103,7 @@ def _read_header(file: TextFile, begin: int, end: int) -> tuple[_Header, int, in
             raise error_at(file, at, "placeholders are not read; export the model without them")
         if section in ("@parameters", "@reward_models", "@nr_states", "@nr_choices") and not text.startswith("@"):
             if section == "@parameters" and text:
-                raise error_at(file, at, f"the model has parameters ({quoted(text)}); instantiate them first")
+                raise error_at(file, at, f"the model has parameters ({quote(text)}); instantiate them first")
             if section == "@reward_models":
                 header.rewards = text.split()
             if section == "@nr_states":
@@ -127,23 +127,23 @@ def _read_header(file: TextFile, begin: int, end: int) -> tuple[_Header, int, in
         elif name == "@value_type":
             _check_value_type(file, at, value.strip())
         elif name not in ("@parameters", "@placeholders", "@reward_models", "@nr_states", "@nr_choices"):
-            raise error_at(file, at, f"{quoted(text)} is no section of a DRN header; is @model missing?")
+            raise error_at(file, at, f"{quote(text)} is no section of a DRN header; is @model missing?")
     raise error_at(file, end - 1, "the file ends before @model; its header is incomplete")
 
 
 def _check_value_type(file: TextFile, at: int, kind: str) -> None:
     if kind in ("double", "rational"):
         return
-    why = f"values of type {quoted(kind)}; double and rational are read"
+    why = f"values of type {quote(kind)}; double and rational are read"
     if "interval" in kind.lower():
-        why = f"an interval model (values of type {quoted(kind)}); {INTERVALS}"
+        why = f"an interval model (values of type {quote(kind)}); {INTERVALS}"
     raise error_at(file, at, why)
 
 
 def _check_kind(file: TextFile, at: int, kind: str) -> None:
     if kind.lower() in ("mdp", "dtmc"):
         return
-    why = model_kind(kind) or f"a model of type {quoted(kind)}"
+    why = model_kind(kind) or f"a model of type {quote(kind)}"
     raise error_at(file, at, f"this is {why}; MDP and DTMC are read")
 
 
@@ -173,9 +173,9 @@ def _diagnose_rewards(text: str, n_rewards: int) -> str:
     """The message for what follows the id of a state or the name of an action."""
     if text[:1] in ("!", "{"):
         what = "an exit rate" if text[0] == "!" else "an observation"
-        return f"{what} ({quoted(text, 20)}) is not part of an MDP"
+        return f"{what} ({quote(text, 20)}) is not part of an MDP"
     if not text.startswith("["):
-        return f"{quoted(text, 20)} after the action's name; [rewards] are expected, and names have no blanks"
+        return f"{quote(text, 20)} after the action's name; [rewards] are expected, and names have no blanks"
     if "]" not in text:
         return "the list of rewards has no closing bracket (a label that begins with a bracket stands after a list)"
     inside, _, behind = text[1:].partition("]")
@@ -186,7 +186,7 @@ def _diagnose_rewards(text: str, n_rewards: int) -> str:
             return error
     if len(rewards) != n_rewards:
         return f"{len(rewards)} rewards; the lists of this model have {n_rewards}, as @reward_models says"
-    return f"{quoted(behind.strip(), 20)} after the rewards"
+    return f"{quote(behind.strip(), 20)} after the rewards"
 
 
 class _DrnSource(TextSource):
@@ -215,7 +215,7 @@ class _DrnSource(TextSource):
     def _reward_index(self, names: list[str], at: int) -> int:
         """Position of the reward model to read; 0 where no names are given, as a single model may have none."""
         name = self._options.reward_model
-        listed = quoted(", ".join(names), 200)[1:-1]
+        listed = shorten(printable(", ".join(names)), 200)
         if name is not None:
             if name not in names:
                 raise error_at(self.file, at, f"there is no reward model {name!r}; there are: {listed or 'none'}")

@@ -25,7 +25,6 @@ __all__ = [
     "line_number",
     "negative_state",
     "number_error",
-    "quoted",
 ]
 
 _CHUNK = 1 << 20
@@ -45,11 +44,6 @@ class Field:
 
     name: str
     integer: bool
-
-
-def quoted(text: str, most: int = 40) -> str:
-    """A text of a file for a message: in quotes, cut to `most` characters, its control characters escaped."""
-    return repr(text if len(text) <= most else text[: most - 3] + "...")
 
 
 def line_number(file: TextFile, offset: int) -> int:
@@ -86,7 +80,7 @@ def encoding_error(raw: bytes) -> str | None:
 
 def number_error(text: str, field: Field) -> str | None:
     """The error in the text of one number; None if there is none. An overflow to infinity is an error."""
-    shown = quoted(text)
+    shown = quote(text)
     if field.integer:
         if _INTEGER.fullmatch(text):
             if len(text) < 21 and -(2**63) < int(text) < 2**63:
@@ -126,8 +120,8 @@ def _word_error(text: str, field: Field) -> str:
     if word in ("inf", "infinity"):
         return f"{field.name} is infinite; {_FINITE}"
     if "," in text and _DECIMAL.fullmatch(text.replace(",", ".", 1)):
-        return f"{field.name} {quoted(text)} has a decimal comma; write a decimal point"
-    return f"{field.name} {quoted(text)} is not a decimal number"
+        return f"{field.name} {quote(text)} has a decimal comma; write a decimal point"
+    return f"{field.name} {quote(text)} is not a decimal number"
 
 
 def negative_state(state: int) -> str:
