@@ -12,14 +12,15 @@ its reward:
 
 The second kind keeps its rows, since an episode may begin there or enter it without being done; so every
 state has the value that P implies. States keep their numbers; n_states is one more than the environment's where
-that last state is needed (CliffWalking, Taxi), and the same where it is not (FrozenLake).
+that last state is needed (CliffWalking, Taxi), and the same where it is not (FrozenLake). What P itself may be is
+checked in `io/gymnasium_table.py`.
 Source: the convention of gymnasium.envs.toy_text (FrozenLake, CliffWalking, Taxi).
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ import numpy as np
 
 from ooc_mdp.errors import InputError, MissingExtraError
 from ooc_mdp.io.checked_rows import check_block
+from ooc_mdp.io.gymnasium_table import TransitionTable
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 
@@ -40,126 +42,107 @@ _ROW_BYTES = 256
 """Approximate bytes of a transition as Python objects, by which the states of a block are counted."""
 
 
-def _value(text: str) -> bool | int | float | str | None:
-    """A keyword's value: true, false, none, a number, or otherwise the text itself."""
+def _value(source: str, text: str) -> Any:
+    """A keyword's value: true, false, none, a number, a Python literal in brackets or quotes, or the text itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
         return int(text)
     if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text, re.ASCII):
         return float(text)
+    if text[:1] in ("(", "[", "{", "'", '"'):
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise InputError(source, f"{text[:60]!r} is no Python literal; close its brackets and quotes") from None
     return text
 
 
-def _table(source: str) -> tuple[Any, int | None]:
-    """P of the environment, and the number of states of its observation space."""
+def _arguments(source: str, query: str) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+        arguments = {key: _value(source, text) for key, text in pairs}
+    except ValueError as error:
+        raise InputError(source, f"{error}; write gymnasium:ENV-ID?name=value&name=value") from None
+    if len(arguments) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise InputError(source, f"argument {twice!r} is given twice; keep one")
+    return arguments
+
+
+def _table(source: str) -> TransitionTable:
+    """P of the environment, compared with its spaces."""
     try:
         import gymnasium
     except ModuleNotFoundError:
         raise MissingExtraError("gymnasium", "gymnasium", "reading a Gymnasium environment") from None
     name, _, query = source.removeprefix(_PREFIX).partition("?")
-    try:
-        arguments = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
-    except ValueError as error:
-        raise InputError(source, f"{error}; write gymnasium:ENV-ID?name=value&name=value") from None
-    try:
-        make: Any = gymnasium.make
-        env = make(name, **{key: _value(text) for key, text in arguments})
-    except (gymnasium.error.Error, ImportError, TypeError, ValueError, KeyError) as error:
-        raise InputError(source, f"gymnasium.make({name!r}) failed: {error}") from None
-    try:
-        table = getattr(env.unwrapped, "P", None)
-        n_states = getattr(env.observation_space, "n", None)
-    finally:
-        env.close()
+    arguments = _arguments(source, query)
+    make: Any = gymnasium.make
+    try:  # runs the environment's own code, which may raise anything
+        env = make(name, **arguments)
+        try:
+            own = env.unwrapped
+            table, states, actions = (getattr(own, each, None) for each in ("P", "observation_space", "action_space"))
+        finally:
+            env.close()
+    except (Exception, SystemExit) as error:
+        why = str(error)[:400] or "no message"
+        raise InputError(source, f"gymnasium.make({name!r}) failed: {type(error).__name__}: {why}") from None
+    _check_kind(source, name, table)
+    return TransitionTable(source, table, _count(source, states), _count(source, actions))
+
+
+def _check_kind(source: str, name: str, table: Any) -> None:
+    if isinstance(table, np.ndarray):
+        raise InputError(
+            source,
+            f"P of {name} is an ndarray of shape {table.shape}, not P[s][a] = [(probability, state, reward, done), "
+            "...]; save it with the rewards R by numpy.savez(FILE, P=P, R=R) and convert that (format mdptoolbox)",
+        )
     if not isinstance(table, (Mapping, Sequence)) or not len(table):
         raise InputError(
             source,
             f"{name} has no transition table P; only tabular environments (FrozenLake-v1, CliffWalking-v1, "
             "Taxi) have one",
         )
-    return table, None if n_states is None else int(n_states)
 
 
-def _numbered(source: str, what: str, value: Any) -> list[Any]:
-    """The entries of a dictionary with keys 0, 1, 2, ... or of a list."""
-    if isinstance(value, Mapping):
-        try:
-            return [value[i] for i in range(len(value))]
-        except KeyError as error:
-            raise InputError(source, f"{what} has no entry {error}; its keys must be 0, 1, 2, ...") from None
-    if isinstance(value, Sequence):
-        return list(value)
-    raise InputError(source, f"{what} is a {type(value).__name__}; it must be a dictionary or a list")
+def _count(source: str, space: Any) -> int | None:
+    """The number of elements of a Discrete space, None for other spaces; MultiBinary has an n of another meaning."""
+    n, start = getattr(space, "n", None), getattr(space, "start", 0)
+    if not isinstance(n, (int, np.integer)) or type(space).__name__ == "MultiBinary":
+        return None
+    if isinstance(start, (int, np.integer)) and start != 0:
+        raise InputError(source, f"{space} begins with {start}; states and actions are numbered from 0")
+    return int(n)
 
 
-class _Table:
-    """P as flat arrays, before done transitions are redirected: n states, m rows, nnz transitions."""
-
-    def __init__(self, source: str, table: Any, announced: int | None) -> None:
-        self.action_ptr = array("q", [0])
-        self.successor_ptr = array("q", [0])
-        self.successors = array("q")
-        self.probabilities = array("d")
-        self.rewards = array("d")
-        self.done = array("b")
-        states = _numbered(source, "P", table)
-        for state, actions in enumerate(states):
-            for action, outcomes in enumerate(_numbered(source, f"P[{state}]", actions)):
-                for outcome in _numbered(source, f"P[{state}][{action}]", outcomes):
-                    self._add(source, state, action, outcome)
-                self.successor_ptr.append(len(self.successors))
-            self.action_ptr.append(len(self.successor_ptr) - 1)
-        self.n_states = len(states)
-        if announced is not None and announced != self.n_states:
-            raise InputError(source, f"P has {self.n_states} states, the observation space {announced}")
-        largest = max(self.successors, default=0)
-        if largest >= self.n_states:
-            raise InputError(source, f"P leads to state {largest}, but has only {self.n_states} states")
-
-    def _add(self, source: str, state: int, action: int, outcome: Any) -> None:
-        try:
-            probability, successor, reward, done = outcome
-            self.successors.append(int(successor))
-            self.probabilities.append(float(probability))
-            self.rewards.append(float(reward))
-            self.done.append(bool(done))
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                source,
-                f"P[{state}][{action}] holds {outcome!r}; it must hold (probability, state, reward, done)",
-            ) from None
-
-
-def _redirected(table: _Table) -> tuple[RawRows, int]:
+def _redirected(table: TransitionTable, raw: RawRows) -> tuple[RawRows, int]:
     """The rows as an MDP, and its number of states."""
     n = table.n_states
-    successors = np.array(table.successors, np.int64)
-    probabilities = np.array(table.probabilities, np.float64)
-    rewards = np.array(table.rewards, np.float64)
-    action_ptr = np.array(table.action_ptr, np.int64)
-    successor_ptr = np.array(table.successor_ptr, np.int64)
-    state_of = np.repeat(np.arange(n), np.diff(successor_ptr[action_ptr]))
-    real = (probabilities != 0) & (successors >= 0)
+    successors, probabilities, rewards = raw.successors, raw.probabilities, raw.transition_rewards
+    assert rewards is not None
+    state_of = np.repeat(np.arange(n), np.diff(raw.successor_ptr[raw.action_ptr]))
+    real = probabilities != 0
     leaves = (successors != state_of) | (rewards != 0)
     worthless = np.bincount(state_of[leaves & real], minlength=n) == 0
-    done = np.array(table.done, bool) & real
+    done = table.done & real
     terminal = worthless & (np.bincount(successors[done], minlength=n) > 0)
-    elsewhere = done & ~terminal[np.maximum(successors, 0)]
-    successors[elsewhere] = n
-    keep_row = np.repeat(~terminal, np.diff(action_ptr))
-    keep = np.repeat(keep_row, np.diff(successor_ptr))
-    counts = np.where(terminal, 0, np.diff(action_ptr))
+    elsewhere = done & ~terminal[successors]
+    keep_row = np.repeat(~terminal, np.diff(raw.action_ptr))
+    keep = np.repeat(keep_row, np.diff(raw.successor_ptr))
+    counts = np.where(terminal, 0, np.diff(raw.action_ptr))
     if elsewhere.any():
         counts = np.append(counts, 0)
-    raw = RawRows(
+    redirected = RawRows(
         action_ptr=np.concatenate([[0], np.cumsum(counts)]),
-        successor_ptr=np.concatenate([[0], np.cumsum(np.diff(successor_ptr)[keep_row])]),
-        successors=successors[keep],
+        successor_ptr=np.concatenate([[0], np.cumsum(np.diff(raw.successor_ptr)[keep_row])]),
+        successors=np.where(elsewhere, n, successors)[keep],
         probabilities=probabilities[keep],
         transition_rewards=rewards[keep],
     )
-    return raw, counts.size
+    return redirected, counts.size
 
 
 class _GymnasiumSource:
@@ -170,7 +153,11 @@ class _GymnasiumSource:
     def __init__(self, source: str, options: ReadOptions) -> None:
         self.path = source
         self._options = options
-        self._raw, count = _redirected(_Table(source, *_table(source)))
+        table = _table(source)
+        raw = table.raw()
+        # All rows are checked here: a terminal state's rows are left out below.
+        check_block(source, 0, raw, n_states=table.n_states, normalize=options.normalize)
+        self._raw, count = _redirected(table, raw)
         self.n_states: int | None = count
 
     def blocks(self) -> Iterator[BlockReader]:
