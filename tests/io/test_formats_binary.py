@@ -163,9 +163,49 @@ def test_links_in_an_archive_are_refused(tmp_path):
     assert "symbolic link" in str(refusal(ARRAYS, path))
 
 
-def test_members_under_other_plain_names_are_ignored(tmp_path):
-    rows = read(ARRAYS, arrays_file(tmp_path / "m.npz", comment=np.array(["x"]), more=np.array([None], object)))
-    np.testing.assert_array_equal(rows["successors"], SMALL["indices"])
+@pytest.mark.parametrize("name", ["rewards", "R", "R_SA", "r_sa_", "P", "comment", "r_sa.txt", "sub/r_sa"])
+def test_members_under_other_names_are_refused_with_the_names_there_are(tmp_path, name):
+    path = arrays_file(tmp_path / "m.npz", **{name: np.array([1.0, 2.0, 3.0])})
+    error = str(refusal(ARRAYS, path))
+    assert f"member '{name}.npy' is none that is read" in error
+    assert "state_ptr, indptr, indices, data, r_s, r_sa, r_sas, row_label, durations" in error
+
+
+def test_a_member_that_is_no_npy_file_is_refused_by_name(tmp_path):
+    path = arrays_file(tmp_path / "m.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("r_sa", b"1 2 3")
+    assert "member 'r_sa' is none that is read" in str(refusal(ARRAYS, path))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3, \n",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), \n",
+        "{'descr': '<f8', 'fortran_order': False, 'sh",
+        "{'descr': '<f8', 'fortran_order'",
+        '{\'descr\': """<f8',
+        "{'descr': ',', 'fortran_order': False, 'shape': (3,)}\n",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3L,)}\n",
+        "{'descr': ('<f8', (2, 2)), 'fortran_order': False, 'shape': (3,)}\n",
+        "(" * 5000,
+        "",
+        "\n",
+        "\x00\x01",
+        "  \n\t 1",
+    ],
+)
+def test_a_header_of_npy_data_that_is_cut_or_altered_is_refused_by_name(tmp_path, header):
+    path = arrays_file(tmp_path / "whole.npz")
+    with np.load(path) as arrays:
+        members = {f"{name}.npy": npy(np_header(array), array.tobytes()) for name, array in arrays.items()}
+    members["data.npy"] = npy(header, bytes(32))
+    assert "data.npy: " in str(refusal(ARRAYS, zip_with(tmp_path / "m.npz", members)))
+
+
+def np_header(array: np.ndarray) -> str:
+    return f"{{'descr': '{array.dtype.str}', 'fortran_order': False, 'shape': ({array.size},), }}"
 
 
 @pytest.mark.parametrize(

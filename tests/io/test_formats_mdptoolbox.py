@@ -108,6 +108,20 @@ def test_arrays_from_python_give_the_same_rows(transitions, rewards, size):
         (P, np.zeros((A, S)), "R has shape (3, 6)"),
         (P, np.zeros((2, S, S)), "R has 2 matrices, P has 3"),
         (P, np.array(["x"] * S), "rewards are numbers"),
+        (P.astype(str), np.zeros(S), "P[0] has dtype <U"),
+        ([[list(map(str, row)) for row in p] for p in P.tolist()], np.zeros(S), "P[0] has dtype <U"),
+        (P + 0j, np.zeros(S), "P[0] has dtype complex128"),
+        ([sparse.csr_matrix(p + 0j) for p in P], np.zeros(S), "P[0] has dtype complex128"),
+        (P.astype(object), np.zeros(S), "P[0] has dtype object"),
+        (P > 0, np.zeros(S), "P[0] has dtype bool"),
+        (np.ma.masked_less(P, 0.1), np.zeros(S), "P is a masked array"),
+        (P, np.zeros(S, bool), "R has dtype bool"),
+        (P, np.zeros((S, A), complex), "R has dtype complex128"),
+        (P, [sparse.csr_matrix(p > 0) for p in P], "R[0] has dtype bool"),
+        (P, np.ma.masked_array(np.zeros(S)), "R is a masked array"),
+        (P, [1, [2, 3]], "R is no array of numbers"),
+        ([[[1, 0], [1]]], np.zeros(2), "P[0] is no array of numbers"),
+        ([1.0, 2.0], np.zeros(2), "P[0] has shape ()"),
         (P * (np.arange(S) != 2)[:, None], np.zeros(S), "state 2, action 0: has no successors"),
         (P * 0.5, np.zeros(S), "state 0, action 0: probabilities sum to 0.5"),
     ],
@@ -132,12 +146,32 @@ def test_shapes_and_rows_that_pymdptoolbox_would_refuse_are_refused(transitions,
             "Fortran order",
         ),
         (lambda d: np.save(d / "R.npy", objects([None] * S), allow_pickle=True), "Python objects"),
+        (lambda d: np.save(d / "R.npy", np.zeros(S, bool)), "dtype is bool"),
+        (lambda d: np.save(d / "rewards.npy", np.zeros(S)), "holds 'rewards.npy', which is not read"),
+        (lambda d: np.save(d / "P3.npy", P[0]), "holds 'P3.npy', which is not read"),
+        (lambda d: np.savez(d / "R.npz", np.zeros(S)), "holds 'R.npz', which is not read"),
+        (lambda d: sparse.save_npz(d / "P01.npz", sparse.csr_matrix(P[0])), "holds 'P01.npz', which is not read"),
+        (lambda d: add_member(d / "P2.npz", "diagonal"), "member 'diagonal.npy' is none that is read"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused_by_file(tmp_path, spoil, said):
     folder = save_as(tmp_path / "model", "sparse files", REWARDS["of states"])
     spoil(folder)
     assert said in str(refusal(MDPTOOLBOX, folder))
+
+
+def add_member(path: Path, name: str) -> None:
+    with np.load(path) as held:
+        arrays = dict(held)
+    np.savez(path, **arrays, **{name: np.zeros(1)})
+
+
+def test_members_of_an_archive_beside_p_and_r_are_refused_by_name(tmp_path):
+    path = save_as(tmp_path / "model", "one archive", REWARDS["of states"])
+    add_member(path, "rewards")
+    assert "member 'rewards.npy' is none that is read: the arrays of this format are P, R" in str(
+        refusal(MDPTOOLBOX, path)
+    )
 
 
 def with_column(matrix: np.ndarray, column: int) -> tuple[sparse.csr_matrix, int]:

@@ -28,6 +28,9 @@ __all__ = [
     "sparse_shape",
 ]
 
+_SPARSE_NAMES = ("format", "shape", "indptr", "indices", "data", "_is_array")
+"""What scipy.sparse.save_npz writes; `_is_array` is there where the matrix was a sparse array, of the same numbers."""
+
 Csr = tuple[IntArray, IntArray, FloatArray]
 """pointers from 0 [rows + 1], columns, values."""
 
@@ -147,6 +150,7 @@ def sparse_shape(archive: ZipArrays) -> tuple[int, int]:
                 archive.path,
                 f"{what}: {name}.npy is missing; save with scipy.sparse.save_npz(file, M.tocsr())",
             )
+    archive.check_names(_SPARSE_NAMES)
     kind = archive.open("format").require("S", 0)
     word = kind.read(1)[0].decode("ascii", "replace") if kind.dtype.itemsize <= 8 else "unknown"
     if word != "csr":

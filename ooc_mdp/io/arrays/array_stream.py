@@ -163,8 +163,11 @@ class ArrayStream:
         read = npy_format.read_array_header_1_0 if width == 2 else npy_format.read_array_header_2_0
         try:
             shape, fortran_order, dtype = read(header, max_header_size=_MAX_HEADER)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self.error(f"its .npy header cannot be read: {error}") from None
+        except Exception as error:  # NumPy tokenises the text and evaluates it, which raises errors of many kinds
+            why = str(error)[:200] or "no reason given"
+            raise self.error(
+                f"its .npy header cannot be read: {type(error).__name__}: {why}; write the file again"
+            ) from None
         if dtype.hasobject:
             raise self.error("holds Python objects (a pickle), which are never loaded; save plain numbers")
         there = size - len(start) - length
@@ -292,6 +295,17 @@ class ZipArrays:
     def has(self, name: str) -> bool:
         """Whether there is an array of that name (without .npy)."""
         return f"{name}.npy" in self.members
+
+    def check_names(self, known: Sequence[str]) -> None:
+        """Raise InputError for the first member that is none of the arrays `known` (without .npy)."""
+        for member in self.members:
+            name = member.removesuffix(".npy")
+            if name == member or name not in known:
+                raise InputError(
+                    self.path,
+                    f"member {member[:80]!r} is none that is read: the arrays of this format are {', '.join(known)} "
+                    "(.npy each); rename it or leave it out",
+                )
 
     def open(self, name: str) -> ArrayStream:
         """The array of that name (without .npy), at its beginning; several may be open at the same time.

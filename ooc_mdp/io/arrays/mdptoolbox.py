@@ -38,6 +38,13 @@ from ooc_mdp.io.arrays.action_matrices import (
     sparse_shape,
 )
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, open_npy, read_exactly, zip_names
+from ooc_mdp.io.arrays.in_memory import (
+    check_square,
+    csr_arrays,
+    matrices_in_memory,
+    reward_shapes,
+    rewards_in_memory,
+)
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.raw_rows import RawRows
@@ -45,6 +52,8 @@ from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["MDPTOOLBOX", "MdptoolboxFormat", "MdptoolboxSource"]
+
+_FILE = r"[PR](\.npy|(0|[1-9][0-9]{0,8})\.npz)"
 
 
 class _Opened:
@@ -93,12 +102,12 @@ class MdptoolboxSource:
         InputError : shapes that do not fit; block readers raise it for numbers that break a rule.
         """
         name = "P and R"
-        p_matrices = _in_memory(name, "P", P)
-        n_states = p_matrices[0].shape[0]
-        _check_square(name, "P", p_matrices, n_states)
-        rewards, r_matrices = _rewards_in_memory(name, R, n_states, len(p_matrices))
-        p_arrays = [_arrays(matrix) for matrix in p_matrices]
-        r_arrays = [_arrays(matrix) for matrix in r_matrices]
+        p_matrices = matrices_in_memory(name, "P", P)
+        n_states = int(p_matrices[0].shape[0]) if p_matrices[0].shape else 0
+        check_square(name, "P", p_matrices, n_states)
+        rewards, r_matrices = rewards_in_memory(name, R, n_states, len(p_matrices))
+        p_arrays = [csr_arrays(matrix) for matrix in p_matrices]
+        r_arrays = [csr_arrays(matrix) for matrix in r_matrices]
 
         def opened() -> _Opened:
             result = _Opened(n_states, _memory_matrices(name, "P", n_states, p_arrays))
@@ -173,65 +182,6 @@ def _forward(values: FloatArray) -> Callable[[int], FloatArray]:
     return read
 
 
-def _in_memory(path: str, name: str, value: Any) -> list[Any]:
-    """A list of dense or sparse matrices, one per action."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        if value.ndim != 3:
-            raise InputError(path, f"{name} has shape {value.shape}; it must be (actions, states, states)")
-        return list(value)
-    if hasattr(value, "tocsr") or not isinstance(value, (list, tuple, np.ndarray)):
-        raise InputError(path, f"{name} is one {type(value).__name__}; give a list of matrices, one per action")
-    matrices = [m if hasattr(m, "tocsr") else np.asarray(m) for m in value]
-    if not matrices:
-        raise InputError(path, f"{name} is empty; give one matrix per action")
-    return matrices
-
-
-def _check_square(path: str, name: str, matrices: Sequence[Any], n_states: int) -> None:
-    for action, matrix in enumerate(matrices):
-        if tuple(matrix.shape) != (n_states, n_states) or n_states == 0:
-            hint = ""
-            if name == "P" and isinstance(matrix, np.ndarray) and len(matrix.shape) == 2:
-                hint = "; if P is (states, states, actions), give numpy.transpose(P, (2, 0, 1))"
-            raise InputError(
-                path,
-                f"{name}[{action}] has shape {tuple(matrix.shape)}; every matrix is states x states{hint}",
-            )
-
-
-def _rewards_in_memory(path: str, value: Any, n_states: int, n_actions: int) -> tuple[FloatArray | None, list[Any]]:
-    """R as an array [S, 1] or [S, A], otherwise as matrices."""
-    sparse = hasattr(value, "tocsr")
-    listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)
-    if sparse or not (listed and any(hasattr(m, "tocsr") or np.ndim(m) == 2 for m in value)):
-        dense = np.asarray(value.toarray() if sparse else value)
-        if dense.dtype.kind not in "fiub":
-            raise InputError(path, f"R has dtype {dense.dtype}; rewards are numbers")
-        if dense.shape in ((n_states,), (n_states, n_actions)):
-            return dense.astype(np.float64).reshape(n_states, -1), []
-        if dense.ndim != 3:
-            raise InputError(path, _reward_shapes(dense.shape, n_states, n_actions))
-        value = dense
-    matrices = _in_memory(path, "R", value)
-    if len(matrices) != n_actions:
-        raise InputError(path, f"R has {len(matrices)} matrices, P has {n_actions}")
-    _check_square(path, "R", matrices, n_states)
-    return None, matrices
-
-
-def _reward_shapes(shape: tuple[int, ...], n_states: int, n_actions: int) -> str:
-    s, a = n_states, n_actions
-    return f"R has shape {shape}; {s} states and {a} actions ask for ({s},), ({s}, {a}) or ({a}, {s}, {s})"
-
-
-def _arrays(matrix: Any) -> Any:
-    """A dense matrix unchanged, a sparse one as CSR arrays."""
-    if not hasattr(matrix, "tocsr"):
-        return matrix
-    csr = matrix.tocsr()
-    return csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data.astype(np.float64)
-
-
 def _memory_matrices(path: str, name: str, n_states: int, matrices: Sequence[Any]) -> list[Matrix]:
     def matrix(action: int, arrays: Any) -> Matrix:
         if isinstance(arrays, tuple):
@@ -259,6 +209,7 @@ class _Folder:
             for name in ("P", "R"):
                 if not archive.has(name):
                     raise InputError(path, f"{name}.npy is missing; an archive for this format has P and R")
+            archive.check_names(("P", "R"))
         self._measure()
 
     def _open_npy(self, name: str) -> ArrayStream:
@@ -268,8 +219,15 @@ class _Folder:
 
     def _find_files(self) -> None:
         names = set(os.listdir(self.path))
+        for name in sorted(names):
+            if name.lower().endswith((".npy", ".npz")) and not re.fullmatch(_FILE, name):
+                raise InputError(
+                    self.path,
+                    f"holds {name[:80]!r}, which is not read: the arrays are P.npy or P0.npz, P1.npz, ... and R.npy or "
+                    "R0.npz, R1.npz, ...; rename it or take it away",
+                )
         for kind in ("P", "R"):
-            numbers = sorted(int(m[1]) for n in names if (m := re.fullmatch(rf"{kind}([0-9]{{1,9}})\.npz", n)))
+            numbers = sorted(int(m[1]) for n in names if (m := re.fullmatch(rf"{kind}([0-9]+)\.npz", n)))
             dense = f"{kind}.npy" in names
             if dense and numbers:
                 raise InputError(self.path, f"holds both {kind}.npy and {kind}{numbers[0]}.npz; remove one")
@@ -318,7 +276,7 @@ class _Folder:
             return
         rewards = self._open("R").require("fiu", 1, 2, 3)
         if rewards.shape not in ((s,), (s, a), (a, s, s)):
-            raise rewards.error(_reward_shapes(rewards.shape, s, a))
+            raise rewards.error(reward_shapes(rewards.shape, s, a))
         if len(rewards.shape) == 3:
             self._cube("R", rewards)
 

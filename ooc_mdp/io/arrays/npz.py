@@ -12,7 +12,7 @@ n states, m rows (state, action), nnz transitions:
     V(s) = r_s(s) where s has no action.
 
 Every member stays an open stream from which blocks of states are read, so that memory is that of a few blocks.
-Members under other plain names are ignored; names that point outside the archive are errors.
+A member under any other name is an error: it would be left out of the model.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["ARRAYS", "ArraysFormat"]
+
+_NAMES = ("state_ptr", "indptr", "indices", "data", "r_s", "r_sa", "r_sas", "row_label", "durations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def _sized(stream: ArrayStream, count: int, like: str) -> ArrayStream:
 def _open_members(archive: ZipArrays) -> _Members:
     """Open all members and compare their sizes."""
     path = archive.path
+    archive.check_names(_NAMES)
     state_ptr = _required(archive, "state_ptr", "iu")
     indptr = _required(archive, "indptr", "iu")
     indices = _required(archive, "indices", "iu")
