@@ -99,12 +99,7 @@ def test_umb_rationals_become_the_nearest_doubles(tmp_path):
         (umb_index(), {"index.json": b"[" * 100_000}, "cannot be read as JSON"),
         (umb_index(), {"index.json": b"[]"}, "must be a JSON object"),
         (umb_index(), {"index.json": None}, "index.json is missing"),
-        (umb_index(), {"branch-to-target.bin": None}, "branch-to-target.bin is missing"),
-        (
-            umb_index(),
-            {"annotations/rewards/r1/branches/values.bin": None},
-            "r1/branches/values.bin is missing",
-        ),
+        (umb_index(), {"branch-to-probability.bin": None}, "branch-to-probability.bin is missing"),
         (
             umb_index(n_choices=4, n_states=9),
             {"state-to-choices.bin": None, "choice-to-branches.bin": u8(0, 1, 2, 3, 4)},
@@ -122,6 +117,77 @@ def test_umb_rationals_become_the_nearest_doubles(tmp_path):
 def test_umb_models_out_of_scope_or_out_of_shape_are_refused(tmp_path, index, files, said, suffix):
     path = umb_file(tmp_path / f"m{suffix}", index, files)
     assert said in str(refusal(UMB, path, reward_model=None if "no rewards" in said else "r1"))
+
+
+@pytest.mark.parametrize("suffix", [".umb", ".gz"])
+def test_umb_targets_and_rewards_that_are_absent_are_zero(tmp_path, suffix):
+    absent = {"branch-to-target.bin": None, "annotations/rewards/r0/states/values.bin": None}
+    path = umb_file(tmp_path / f"m{suffix}", umb_index(), absent)
+    rows = read(UMB, path, reward_model="cost", segment_bytes=1)
+    np.testing.assert_array_equal(rows["successors"], [0, 0, 0])
+    np.testing.assert_array_equal(rows["probabilities"], [1, 1, 1])
+    np.testing.assert_array_equal(rows["rewards"], [0.5, 0.25, 0])
+    np.testing.assert_array_equal(rows["terminal_rewards"], [0, 0, 0])
+    path = umb_file(tmp_path / f"n{suffix}", umb_index(), {"annotations/rewards/r1/branches/values.bin": None})
+    np.testing.assert_array_equal(read(UMB, path, reward_model="r1")["rewards"], [0, 0, 0])
+
+
+def test_a_umb_model_of_which_every_state_belongs_to_the_one_player_is_read(tmp_path):
+    path = umb_file(tmp_path / "m.umb", umb_index(), {"state-to-player.bin": bytes(12)})
+    np.testing.assert_array_equal(read(UMB, path, reward_model="r1")["rewards"], [7, 16, 32])
+
+
+REWARD = {"applies-to": ["choices"], "type": {"type": "double"}}
+
+
+@pytest.mark.parametrize(
+    ("index", "files", "said"),
+    [
+        (umb_index(), {"rewards.bin": b""}, "member 'rewards.bin' is none that index.json announces"),
+        (umb_index(), {"Branch-To-Probability.bin": f8(1, 0, 1, 1)}, "member 'Branch-To-Probability.bin' is none"),
+        (umb_index(), {"state-to-exit-rate.bin": f8(1, 1, 1)}, "member 'state-to-exit-rate.bin' is none"),
+        (umb_index(), {"state-is-markovian.bin": u8(1)}, "member 'state-is-markovian.bin' is none"),
+        (umb_index(), {"observations/states/values.bin": u8(0, 0, 0)}, "'observations/states/values.bin' is none"),
+        (umb_index(), {"state-to-player.bin": b"\0\0\0\0\1\0\0\0\0\0\0\0"}, "gives states to a second player"),
+        (umb_index(), {"state-to-player.bin": bytes(8)}, "state-to-player.bin has 8 bytes"),
+        (
+            umb_index(),
+            {"annotations/rewards/r1/states/values.bin": f8(1, 2, 3)},
+            "rewards/r1/states/values.bin' is none",
+        ),
+        (umb_index(), {"annotations/rewards/r1/branches/value.bin": f8(1)}, "rewards/r1/branches/value.bin' is none"),
+        (
+            umb_index(),
+            {"annotations/rewards/r1/branches/probabilities.bin": b""},
+            "branches/probabilities.bin' is none",
+        ),
+        (umb_index(), {"annotations/rewards/R1/branches/values.bin": b""}, "rewards/R1/branches/values.bin' is none"),
+        (umb_index(), {"annotations/reward/r1/branches/values.bin": b""}, "reward/r1/branches/values.bin' is none"),
+        (umb_index(branch_probability_type=None), {}, "member 'branch-to-probability.bin' is none"),
+        (umb_index(branch_probability_typ={}), {}, "has the key 'branch-probability-typ', which is none of"),
+        (umb_index(top_rewards={}), {}, "index.json has the key 'rewards', which is none of"),
+        (umb_index(exit_rate_type={"type": "double"}), {}, "'exit-rate-type' does not apply"),
+        (umb_index(n_observations=0.0), {}, "'#observations' is 0.0"),
+        (umb_index(branch_probability_type={"type": "double", "size": 64.0}), {}, "doubles and rationals are read"),
+        (umb_index(rewards={"r1": REWARD | {"discount": 0.5}}), {}, "has the key 'discount', which is none of"),
+        (umb_index(rewards={"r1": REWARD | {"alias": 5}}), {}, "the alias of reward structure 'r1' is 5"),
+        (umb_index(rewards={"a": REWARD | {"alias": "r1"}, "b": REWARD | {"alias": "r1"}}), {}, "are called 'r1'"),
+        (umb_index(), {"index.json": b'{"a": 1, "a": 2}'}, "the key 'a' is given twice"),
+    ],
+)
+def test_umb_members_and_keys_that_would_be_left_out_are_refused_by_name(tmp_path, index, files, said):
+    assert said in str(refusal(UMB, umb_file(tmp_path / "m.umb", index, files), reward_model="r1"))
+
+
+def test_umb_labels_valuations_and_action_names_are_left_out(tmp_path):
+    index = umb_index()
+    index["annotations"]["aps"] = {"goal": {"applies-to": ["states"], "type": {"type": "bool"}}}
+    files = dict.fromkeys(
+        ("annotations/aps/goal/states/values.bin", "valuations/states/valuations.bin", "actions/choices/values.bin"),
+        b"",
+    )
+    rows = read(UMB, umb_file(tmp_path / "m.umb", index, files), reward_model="r1")
+    np.testing.assert_array_equal(rows["rewards"], [7, 16, 32])
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])

@@ -1,0 +1,268 @@
+"""index.json of a UMB archive: the model that it announces, and which members hold it.
+
+Keys that the format does not define are errors, as are members that the index does not announce: what they say would be
+left out of the model. This module reads no array.
+Source: "Specification of the UMB Format", https://github.com/pmc-tools/umb, format version 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_mdp.errors import InputError
+from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream
+
+__all__ = ["CHOICES", "ENTITIES", "PLAYERS", "PROBABILITIES", "STATES", "TARGETS", "Index", "read_index"]
+
+STATES, CHOICES, PLAYERS = "state-to-choices.bin", "choice-to-branches.bin", "state-to-player.bin"
+TARGETS, PROBABILITIES = "branch-to-target.bin", "branch-to-probability.bin"
+ENTITIES = ("states", "choices", "branches")
+_VERSIONS = (0, 1)
+_LEFT_OUT = ("index.json", "state-is-initial.bin")
+_LEFT_OUT_FOLDERS = ("actions/", "valuations/")
+_TOP_KEYS = (
+    "format-version",
+    "format-revision",
+    "model-data",
+    "file-data",
+    "transition-system",
+    "annotations",
+    "valuations",
+)
+_SYSTEM_KEYS = (
+    "time",
+    "#players",
+    "#states",
+    "#initial-states",
+    "#choices",
+    "#choice-actions",
+    "#branches",
+    "#branch-actions",
+    "#observations",
+    "observations-apply-to",
+    "branch-probability-type",
+    "exit-rate-type",
+    "observation-probability-type",
+    "player-names",
+)
+_REWARD_KEYS = ("alias", "description", "applies-to", "type", "lower", "upper")
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How numbers of one file are stored."""
+
+    rational: bool
+    width: int
+    """Bytes of one number."""
+
+    def stream(self, member: Member) -> NumberStream | RationalStream:
+        """The numbers of a member, at their beginning."""
+        return RationalStream(member, self.width) if self.rational else NumberStream(member, "<f8")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The contents of index.json: the model and the chosen reward structure."""
+
+    path: str
+    counts: dict[str, int]
+    """Number of states, choices and branches."""
+    players: int
+    probabilities: Numbers | None
+    reward: str
+    rewards: dict[str, Numbers]
+    """Which of states, choices and branches carry a reward."""
+    other_folders: tuple[str, ...]
+    """Folders of the annotations that are not read: labels and other reward structures."""
+
+    def reward_file(self, entity: str) -> str:
+        """Name of the member with the rewards of states, choices or branches."""
+        return f"annotations/rewards/{self.reward}/{entity}/values.bin"
+
+    def expected_size(self, name: str) -> int | None:
+        """Bytes that a member must have, None for members that change no value.
+
+        Raises
+        ------
+        InputError : the member is none that UMB defines for such a model, or index.json does not announce it.
+        """
+        counts = self.counts
+        sizes = {
+            STATES: 8 * (counts["states"] + 1),
+            CHOICES: 8 * (counts["choices"] + 1),
+            TARGETS: 8 * counts["branches"],
+        }
+        if self.players:
+            sizes[PLAYERS] = 4 * counts["states"]
+        if self.probabilities is not None:
+            sizes[PROBABILITIES] = self.probabilities.width * counts["branches"]
+        for entity, numbers in self.rewards.items():
+            sizes[self.reward_file(entity)] = numbers.width * counts[entity]
+        if name in sizes:
+            return sizes[name]
+        if name in _LEFT_OUT or name.startswith(_LEFT_OUT_FOLDERS + self.other_folders):
+            return None
+        raise InputError(
+            self.path,
+            f"member {name[:80]!r} is none that index.json announces for an MDP or DTMC with the reward structure "
+            f"{self.reward!r}; it would be left out of the model: take it away or export the model again",
+        )
+
+
+class _IndexReader:
+    """Parses index.json into an Index; raises InputError."""
+
+    def __init__(self, path: str, text: bytes) -> None:
+        self.path = path
+        try:
+            self.index = json.loads(text, object_pairs_hook=_without_repeated_keys)
+        except (ValueError, RecursionError) as error:
+            raise self.error(f"cannot be read as JSON: {error}") from None
+        if not isinstance(self.index, dict):
+            raise self.error("must be a JSON object")
+
+    def error(self, message: str) -> InputError:
+        return InputError(self.path, f"index.json: {message}")
+
+    def check_keys(self, what: str, found: dict[str, Any], known: Sequence[str]) -> None:
+        for key in found:
+            if key not in known:
+                raise self.error(f"{what} has the key {key[:80]!r}, which is none of {', '.join(known)}")
+
+    def section(self, parent: dict[str, Any], key: str) -> dict[str, Any]:
+        value = parent.get(key, {})
+        if not isinstance(value, dict):
+            raise self.error(f"{key!r} must be an object")
+        return value
+
+    def count(self, parent: dict[str, Any], key: str, least: int = 0) -> int:
+        value = parent.get(key)
+        if type(value) is not int or not least <= value < 1 << 62:
+            raise self.error(f"{key!r} is {value!r}; it must be a whole number from {least} on")
+        return value
+
+    def numbers(self, what: str, value: Any) -> Numbers:
+        kind = value.get("type") if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            self.check_keys(what, value, ("type", "size"))
+        size = value.get("size", 128 if kind == "rational" else 64) if isinstance(value, dict) else None
+        if kind == "double" and type(size) is int and size == 64:
+            return Numbers(False, 8)
+        if kind == "rational" and type(size) is int and size > 0 and size % 128 == 0:
+            return Numbers(True, size // 8)
+        if isinstance(kind, str) and kind.endswith("-interval"):
+            raise self.error(f"{what} are intervals ({kind}); only models with single values can be solved")
+        raise self.error(f"{what} have type {value!r}; doubles and rationals are read")
+
+    def read(self, reward_model: str | None) -> Index:
+        self.check_keys("index.json", self.index, _TOP_KEYS)
+        version = self.index.get("format-version")
+        if version not in _VERSIONS or type(version) is not int:
+            raise self.error(f"format-version is {version!r}; this reader knows 1")
+        system = self.section(self.index, "transition-system")
+        self.check_kind(system)
+        kind = system.get("branch-probability-type")
+        names = self.reward_names()
+        reward = self.chosen_reward(names, reward_model)
+        return Index(
+            path=self.path,
+            counts={
+                "states": self.count(system, "#states", 1),
+                "choices": self.count(system, "#choices"),
+                "branches": self.count(system, "#branches"),
+            },
+            players=self.count(system, "#players"),
+            probabilities=None if kind is None else self.numbers("probabilities", kind),
+            reward=reward,
+            rewards=self.reward_files(reward),
+            other_folders=self.other_folders(reward),
+        )
+
+    def check_kind(self, system: dict[str, Any]) -> None:
+        self.check_keys("transition-system", system, _SYSTEM_KEYS)
+        time = system.get("time")
+        if time != "discrete":
+            raise self.error(f"time is {time!r}; only discrete-time models (MDP, DTMC) can be solved")
+        players = self.count(system, "#players")
+        if players > 1:
+            raise self.error(f"the model is a game of {players} players; only MDPs and DTMCs can be solved")
+        observations = self.count(system, "#observations") if "#observations" in system else 0
+        if observations != 0:
+            raise self.error(
+                f"the model is partially observed (#observations {observations}); only fully observed "
+                "models can be solved"
+            )
+        for key in ("exit-rate-type", "observation-probability-type"):
+            if key in system:
+                raise self.error(f"{key!r} does not apply to a fully observed model of discrete time; export it again")
+
+    def reward_names(self) -> dict[str, str]:
+        """The alias of each reward structure, which is its identifier where it has none."""
+        found = self.section(self.section(self.index, "annotations"), "rewards")
+        if not found:
+            raise self.error("the model has no rewards; export it with a reward structure")
+        names = {}
+        for name, value in found.items():
+            if not isinstance(value, dict):
+                raise self.error(f"reward structure {name!r} must be an object")
+            names[name] = value.get("alias", name)
+            if not isinstance(names[name], str):
+                raise self.error(f"the alias of reward structure {name!r} is {names[name]!r}; it must be a text")
+        return names
+
+    def other_folders(self, reward: str) -> tuple[str, ...]:
+        annotations = self.section(self.index, "annotations")
+        folders = [f"annotations/{group}/{name}/" for group in annotations for name in self.section(annotations, group)]
+        return tuple(folder for folder in folders if folder != f"annotations/rewards/{reward}/")
+
+    def chosen_reward(self, names: dict[str, str], wanted: str | None) -> str:
+        shown = ", ".join(name if alias == name else f"{name} ({alias})" for name, alias in names.items())
+        if wanted is None:
+            if len(names) > 1:
+                raise self.error(f"there are {len(names)} reward structures; choose one with --reward-model: {shown}")
+            return next(iter(names))
+        matches = [name for name in names if name == wanted] or [n for n, a in names.items() if a == wanted]
+        if not matches:
+            raise self.error(f"there is no reward structure {wanted!r}; there are: {shown}")
+        if len(matches) > 1:
+            raise self.error(
+                f"{len(matches)} reward structures are called {wanted!r}; name one of {', '.join(matches)}"
+            )
+        return matches[0]
+
+    def reward_files(self, name: str) -> dict[str, Numbers]:
+        reward = self.index["annotations"]["rewards"][name]
+        places = reward.get("applies-to")
+        if not isinstance(places, list) or not places or any(place not in ENTITIES for place in places):
+            raise self.error(
+                f"reward structure {name!r} applies to {places!r}; it must list some of states, choices, branches"
+            )
+        if "probability-type" in reward:
+            raise self.error(f"reward structure {name!r} is stochastic; only expected rewards are read")
+        self.check_keys(f"reward structure {name!r}", reward, _REWARD_KEYS)
+        numbers = self.numbers(f"the values of reward structure {name!r}", reward.get("type"))
+        return dict.fromkeys(places, numbers)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; raises ValueError where a key is given twice, of which json would keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+        raise ValueError(f"the key {twice[:80]!r} is given twice in one object")
+    return found
+
+
+def read_index(path: str, text: bytes, reward_model: str | None) -> Index:
+    """The model that index.json announces, with one reward structure.
+
+    Raises
+    ------
+    InputError : it is no such JSON, has keys that UMB does not define, or announces a model that is not read.
+    """
+    return _IndexReader(path, text).read(reward_model)
