@@ -72,7 +72,7 @@ DEVICE_KERNELS: Mapping[str, DeviceKernels] = MappingProxyType(
     {
         "tiles": DeviceKernels(
             summary="tiles of all resident partitions in one launch, while their inputs change",
-            paper="docs/theory/gpu-sweeps.md",
+            paper="Wingate 2004, 8.5, with tiles for states",
             assumptions="any store",
             advice="The default on a CUDA device, and the only one with policy iteration.",
             backend=_tiles,

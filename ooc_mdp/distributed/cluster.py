@@ -128,7 +128,7 @@ def _start(make: Callable[[], Any]) -> Any:
     except (RuntimeError, OSError) as error:
         raise ClusterError(
             f"the worker processes did not start ({error}); each imports the calling script, so what a script does "
-            f"must stand under if __name__ == '__main__': (docs/guides/several-machines.md)"
+            f"must stand under if __name__ == '__main__':"
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -57,6 +58,22 @@ def test_the_commands_of_getting_started_run(tmp_path):
 def test_the_python_of_a_page_runs(tmp_path, page):
     for code in blocks(DOCS / page, "python"):
         assert run_python(code, tmp_path)
+
+
+def strings_at_run_time(module: Path) -> list[str]:
+    """Texts of a module without its docstrings."""
+    tree = ast.parse(module.read_text("utf-8"))
+    described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in described)
+    return [node.value for node in texts if isinstance(node.value, str)]
+
+
+def test_no_message_refers_to_a_page_that_an_installation_lacks():
+    """The wheel has the package alone, and pages are in the repository."""
+    modules = sorted((REPOSITORY / "ooc_mdp").rglob("*.py"))
+    assert len(modules) > 100
+    cited = {module.name: text for module in modules for text in strings_at_run_time(module) if "docs/" in text}
+    assert cited == {}
 
 
 def command_options() -> dict[str, set[str]]:

@@ -86,5 +86,5 @@ def not_compilable(problem: ControlProblem, error: Exception) -> OptionsError:
     reason = reason.partition(" Raised from ")[0]
     return OptionsError(
         f"problem {problem.name!r}: {places[-1] if places else ''}Numba cannot compile this: {reason}; "
-        f"docs/guides/control-problems.md lists what functions may contain"
+        f"write the functions with floats, if, for over range, tuples and functions of math"
     )

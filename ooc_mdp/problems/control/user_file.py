@@ -61,7 +61,7 @@ def load_definition(file: str, contents: bytes | None = None) -> ControlProblem:
     problem = getattr(module, "problem", None)
     if not isinstance(problem, ControlProblem):
         raise OptionsError(
-            f"{file} assigns no ControlProblem to the name problem (it is {type(problem).__name__}); see "
-            f"docs/guides/control-problems.md"
+            f"{file} assigns no ControlProblem to the name problem (it is {type(problem).__name__}); end it with "
+            f"problem = ooc_mdp.ControlProblem(name=..., ...)"
         )
     return problem

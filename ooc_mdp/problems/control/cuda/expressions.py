@@ -96,8 +96,7 @@ class Expressions:
         line = getattr(node, "lineno", self._node.lineno)
         return OptionsError(
             f"{self._python.__code__.co_filename}, line {line}: {what} cannot run on a GPU; "
-            f"{remedy or 'write it with floats, if, tuples and functions of math'} (docs/guides/control-problems.md), "
-            f"or run with --device cpu"
+            f"{remedy or 'write it with floats, if, tuples and functions of math'}, or run with --device cpu"
         )
 
     def _unknown(self, node: ast.AST) -> OptionsError:
