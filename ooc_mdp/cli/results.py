@@ -45,14 +45,13 @@ def cache_curve(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute from a trace the hits and loads of every cache size, and the size beyond which more cache hardly helps.
+    """Replay the accesses of a trace under every cache size: hits, loads, and where more cache hardly helps.
 
-    The curves are exact for any cache size where the order of accesses does not depend on the cache: traces of vi and
-    of exact priorities. By default p-eva visits resident partitions first; for its traces the curves show the effect
-    of other caches on that one sequence of accesses.
+    A solve with another cache makes the same accesses only where their order does not depend on the cache: the curves
+    of vi and of exact priorities are exact for every size. By default p-eva visits resident partitions first; curves of
+    its traces predict no solve with another cache, whose loads are often several times fewer.
     """
     from ooc_mdp.report import cache_plot, cache_report
-    from ooc_mdp.report.terminal import print_note
     from ooc_mdp.store.atomic_file import check_output_files
 
     shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
@@ -71,9 +70,6 @@ def cache_curve(
         cache_report.write_cache_curves(curves, csv, overwrite=overwrite)
     if plot is not None:
         cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
-    for each in curves:
-        for sentence in cache_report.caveats(each):
-            print_note(sentence)
     if as_json:
         print_json(figures)
     else:

@@ -74,7 +74,7 @@ class CacheCurve:
 
     @property
     def knee(self) -> int | None:
-        """Partitions at the point of knee returns; None where there is no size at which a cache pays.
+        """Partitions at the knee, the point of diminishing returns; None where there is no size at which a cache pays.
 
         Wingate (2004, section 10.3) has it where one unit of capacity wins one unit of hit rate, capacity as a share
         of P. Differences of a counted curve jump about 1, so this is the size of largest hit rate - c / P, the

@@ -2,7 +2,7 @@
 
 Left axis: hit rate; right axis, thin lines: loads per partition, on a logarithmic scale; both against the cache size as
 a share of the partitions. A panel for each scope of accesses, a colour for each trace, a dash pattern for each policy;
-a dot marks the point of knee returns. No window and no global state of matplotlib: a Figure, saved.
+a dot marks the knee. No window and no global state of matplotlib: a Figure, saved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve
-from ooc_mdp.report.cache_report import POLICY_WORDS, SCOPE_WORDS, TraceCurves
+from ooc_mdp.report.cache_report import POLICY_WORDS, REPLAYED, SCOPE_WORDS, TraceCurves
 from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["PLOT_FORMATS", "check_plot", "plot_cache_curves"]
@@ -68,11 +68,19 @@ def plot_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: b
     keys += [
         new_line([], [], color="black", linewidth=2.0, label="hit rate (left)"),
         new_line([], [], color="black", linewidth=0.8, label="loads per partition (right)"),
-        new_line([], [], color="black", linestyle="none", marker="o", label="knee returns"),
+        new_line([], [], color="black", linestyle="none", marker="o", label="knee"),
     ]
+    figure.suptitle(_title(traces))
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
     with atomic_file(file, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format=file.suffix[1:])
+
+
+def _title(traces: Sequence[TraceCurves]) -> str:
+    """What the curves show, and of which traces they predict no other solve."""
+    moved = [_literally(each.label) for each in traces if not each.trace.order_is_fixed]
+    what = REPLAYED.capitalize()
+    return f"{what}\nno prediction of solves with these caches: {', '.join(moved)}" if moved else what
 
 
 def _literally(label: str) -> str:

@@ -1,5 +1,8 @@
 """Cache curves for people and programs: which sizes to show, a table, CSV, JSON.
 
+Each says of which accesses a curve is: those of the traced solve, replayed under other caches. A solve with another
+cache makes the same accesses only where their order does not depend on the cache.
+
 Nothing here simulates: `ooc_mdp.report.cache_curve` does, and `ooc_mdp.report.cache_plot` draws.
 """
 
@@ -23,6 +26,7 @@ from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = [
     "POLICY_WORDS",
+    "REPLAYED",
     "SCOPE_WORDS",
     "TraceCurves",
     "caveats",
@@ -40,6 +44,9 @@ POLICY_WORDS: dict[Policy, str] = {
     "belady": "Belady's optimum",
 }
 SCOPE_WORDS: dict[Scope, str] = {"all": "with auxiliary accesses", "frontier": "frontier accesses only"}
+
+REPLAYED = "the same accesses under other caches"
+"""What every curve shows."""
 
 _PIPE_WIDTH = 160
 """Columns where the output is no terminal."""
@@ -114,12 +121,13 @@ def _labels(paths: list[Path], labels: Sequence[str] | None) -> list[str]:
 
 
 def caveats(each: TraceCurves) -> list[str]:
-    """What to keep in mind about a trace's curves, a sentence each."""
+    """What a trace's curves do not show, a sentence each."""
     notes = []
     if not each.trace.order_is_fixed:
         notes.append(
-            f"{each.label}: the order of accesses of {each.trace.method} depends on the cache that it ran with; the "
-            f"curves say what other caches would have made of this sequence, not of their own"
+            f"{each.label}: these curves predict no other solve: the order of accesses of {each.trace.method} depends "
+            f"on the cache, and with another cache it loads less, or more, than they show, often several times; solve "
+            f"with that cache to know its loads"
         )
     if each.trace.cut_off:
         notes.append(
@@ -146,6 +154,7 @@ def _trace_figures(each: TraceCurves, sizes: Sequence[CacheSize]) -> dict[str, A
         "auxiliary_accesses": int(trace.auxiliary.sum()),
         "order_is_fixed": trace.order_is_fixed,
         "cut_off": trace.cut_off,
+        "caveats": caveats(each),
         "curves": [
             {
                 "scope": curve.scope,
@@ -197,7 +206,7 @@ def write_cache_curves(traces: Sequence[TraceCurves], file: Path, *, overwrite: 
 
 
 def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]) -> None:
-    """A table a trace and scope on stdout, each with its points of knee returns."""
+    """A table for each trace and scope on stdout, under what it shows and does not show, each with its knees."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, soft_wrap=True, width=_PIPE_WIDTH)
@@ -207,11 +216,13 @@ def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]
         for scope in scopes if some_auxiliary else scopes[:1]:
             curves = [curve for curve in each.curves if curve.scope == scope]
             n, which = curves[0].n_accesses, SCOPE_WORDS[scope] if some_auxiliary else "none of them auxiliary"
-            of = printable(f"{each.label}: {each.trace.method}")
+            of = printable(f"{each.label}: {REPLAYED}: {each.trace.method}")
             console.print(f"{of}, {each.trace.n_partitions:,} partitions, {n:,} accesses, {which}")
+            for sentence in caveats(each):
+                console.print(sentence)
             console.print(_table(curves, _resolve(sizes, each.trace.n_partitions)))
             for curve in curves:
-                console.print(_diminishing(curve))
+                console.print(_knee(curve))
             console.print()
 
 
@@ -222,7 +233,7 @@ def _table(curves: Sequence[CacheCurve], sizes: Sequence[int]) -> Table:
     table.add_column("\nfraction", justify="right")
     for curve in curves:
         table.add_column(f"{curve.policy}\nhit rate", justify="right")
-        table.add_column("loads a\npartition", justify="right")
+        table.add_column("loads per\npartition", justify="right")
     for size in sizes:
         cells = [f"{size:,}", f"{size / curves[0].n_partitions:.1%}"]
         for curve in curves:
@@ -231,9 +242,9 @@ def _table(curves: Sequence[CacheCurve], sizes: Sequence[int]) -> Table:
     return table
 
 
-def _diminishing(curve: CacheCurve) -> str:
+def _knee(curve: CacheCurve) -> str:
     best = curve.knee
-    what = f"knee returns, {POLICY_WORDS[curve.policy]}"
+    what = f"knee, {POLICY_WORDS[curve.policy]}"
     if best is None:
         return f"{what}: from the first partition on"
     return f"{what}: at {best:,} partitions ({best / curve.n_partitions:.1%}), hit rate {curve.hit_rate[best]:.2%}"

@@ -350,9 +350,35 @@ def test_the_command_prints_a_table_a_trace_and_scope(place: Path) -> None:
         assert any(line.split() == cells for line in ran.out.splitlines())
     best = curves[2].knee
     assert best is not None
-    assert f"knee returns, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
-    assert ran.err.count("\n") == 1
-    assert ran.err.startswith("two: the order of accesses of p-eva joint depends on the cache that it ran with")
+    assert f"knee, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
+    assert "loads per" in ran.out
+    assert "knee returns" not in ran.out
+
+
+def test_the_first_lines_say_that_the_same_accesses_are_replayed_and_what_predicts_nothing(place: Path) -> None:
+    ran = ooc("cache-curve", place / "vi.csv", place / "p-eva.csv")
+    blocks = [block.splitlines() for block in ran.out.strip().split("\n\n")]
+    assert [block[0].partition(": vi")[0].partition(": p-eva")[0] for block in blocks] == [
+        "vi: the same accesses under other caches",
+        "p-eva: the same accesses under other caches",
+    ]
+    assert not any("predict" in line for line in blocks[0])
+    assert "p-eva: these curves predict no other solve: the order of accesses of p-eva joint depends" in blocks[1][1]
+    assert "solve with that cache" in blocks[1][1]
+    figures = ooc("cache-curve", place / "vi.csv", place / "p-eva.csv", "--json").figures["traces"]
+    assert [len(each["caveats"]) for each in figures] == [0, 1]
+    assert figures[1]["caveats"] == [blocks[1][1]]
+
+
+def test_the_title_of_a_plot_names_the_traces_that_predict_nothing(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for names, predicts in ((["vi"], True), (["vi", "p-eva"], False)):
+        file = tmp_path / f"{names[-1]}.svg"
+        assert ooc("cache-curve", *(place / f"{name}.csv" for name in names), "--plot", file).status == 0
+        drawn = file.read_text()
+        assert "The same accesses under other caches" in drawn
+        assert ("no prediction of solves with these caches: p-eva" in drawn) is not predicts
+        assert "knee returns" not in drawn
 
 
 def test_the_command_says_the_same_as_json_and_csv(place: Path, tmp_path: Path) -> None:
@@ -403,7 +429,7 @@ def test_several_traces_are_drawn_on_one_plot_without_pyplot(
 
 @pytest.mark.parametrize(("partitions", "dots"), [(1, 2), (2, 1)])
 def test_a_curve_of_one_size_is_drawn_as_dots(tmp_path: Path, partitions: int, dots: int) -> None:
-    """Of two sizes only the point of knee returns is one."""
+    """Of two sizes only the knee is one."""
     pytest.importorskip("matplotlib")
     trace = trace_of([(0, False, 0.0)] * 3, partitions)
     curve = cache_curve(trace, "lru", "frontier", raw=True)
