@@ -112,7 +112,8 @@ def solve(
         (:class:`~ooc_mdp.options.Stopping`).
     sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
     output : where the result is written, with checkpoints beside it meanwhile.
-    resume : continue from a checkpoint of that output; from the beginning where there is none.
+    resume : continue from a checkpoint of that output, by its method where `method` is "auto"; from the values of that
+        output where it proves less than what is asked; from the beginning where there is neither.
     overwrite : replace an output or trace that exists.
     trace : CSV file that gets every access.
     time_limit, checkpoint_interval : seconds.

@@ -228,7 +228,8 @@ class SolveOptions:
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
     method: MethodName = "auto"
     """vi: streamed full sweeps; p-eva: partitions by priority; policy-iteration: policies evaluated on rows that are
-    kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far."""
+    kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far, and in a resumed
+    solve the checkpoint's method."""
     priority: PriorityName | None = None
     """None is joint."""
     sweeps_per_visit: int = 1
@@ -330,7 +331,7 @@ class RunOptions:
     output: Path | None = None
     """Where the result is written, with checkpoints beside it meanwhile; None for a solve that leaves no file."""
     resume: bool = False
-    """Continue from the output's checkpoint, or from the output itself; from the beginning where there is neither."""
+    """Continue from the output's checkpoint, or from the output's values; from the beginning where there is neither."""
     overwrite: bool = False
     """Replace an output or trace that exists."""
     trace: Path | None = None

@@ -143,7 +143,8 @@ class SolveChoices:
         MethodName,
         typer.Option(
             help="vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on "
-            "rows that are kept; auto: p-eva or policy-iteration, by how partitions depend on each other."
+            "rows that are kept; auto: p-eva or policy-iteration, by how partitions depend on each other; with "
+            "--resume, the checkpoint's method."
         ),
     ] = "auto"
     priority: Annotated[
@@ -217,7 +218,9 @@ class RunChoices:
     heading: ClassVar[str] = "Output and limits"
 
     output: Annotated[Path | None, typer.Option(help="Directory of the result, and of checkpoints next to it.")] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the output's checkpoint.")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the output's checkpoint, or its values.")] = (
+        False
+    )
     overwrite: OverwriteOption = False
     trace: Annotated[Path | None, typer.Option(help="CSV file for every access to a partition.")] = None
     time_limit: Annotated[float | None, typer.Option(help="Seconds until the solve stops with a checkpoint.")] = None

@@ -94,7 +94,7 @@ class Coordinator:
         session: Session | None = None,
     ) -> None:
         self.known, self.history = start.known, start.history
-        self._earlier = start.earlier or SolveStatistics()
+        self._earlier, self._method = start.earlier or SolveStatistics(), start.method
         self._store, self._members = store, members
         self.clock = clock or SolveClock()
         self._session = session or Session(clock=self.clock)
@@ -354,7 +354,7 @@ class Coordinator:
         if not self.known.valid.any():
             return None
         arrays = {**self.known.arrays(self._store.partition_ptr), **self.history.arrays()}
-        return Snapshot(arrays, self.statistics())
+        return Snapshot(arrays, self.statistics(), self._method)
 
     def _all(self, holds: Callable[[Status], bool]) -> bool:
         """Return whether all workers have applied the present epoch and a predicate holds for their last statuses."""

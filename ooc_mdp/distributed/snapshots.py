@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from ooc_mdp.distributed.messages import SnapshotRequest, Values, contiguous_run
 from ooc_mdp.distributed.remote_memory import read
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.solver.history import HistoryRecorder
@@ -50,6 +51,13 @@ class ValueSnapshot:
         # Pages are not touched before something is copied there; the policy of unvisited partitions is not read.
         marks = np.zeros((2, n_partitions), np.bool_)
         return cls(np.zeros(n_states), np.zeros(n_states, np.int32), marks[0], marks[1])
+
+    @classmethod
+    def of_values(cls, values: npt.NDArray[np.float64], n_partitions: int) -> Self:
+        """Return a snapshot of values alone: no partition has been visited, and no bounds hold."""
+        marks = np.zeros((2, n_partitions), np.bool_)
+        marks[1] = True
+        return cls(values, np.full(values.size, -1, np.int32), marks[0], marks[1], None, float(np.abs(values).max()))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> Self:
@@ -127,6 +135,8 @@ class StartingPoint:
     earlier: SolveStatistics | None = None
     """Counters of the runs that this one resumes; None for a solve from the start, whose initial values all workers
     know themselves."""
+    method: MethodRecord = field(default_factory=MethodRecord)
+    """What checkpoints of this run record of its method, those runs included."""
 
     @property
     def seconds(self) -> float:

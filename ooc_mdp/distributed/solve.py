@@ -31,7 +31,8 @@ from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
+from ooc_mdp.model.method_record import MethodRecord, Phase
+from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
@@ -41,6 +42,7 @@ from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS
+from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.transaction import check_not_inside_store
@@ -81,6 +83,8 @@ def solve_distributed(
         finished = output.finished(options)
         if finished is not None:
             return finished
+        options = output.continued(options)
+        check_options(options, run)
         with client_of(asked.workers or 1, options.device) as client:
             return _solve(table, options, asked, client, output, partial(Session, output, run, watch=watch), note)
 
@@ -96,13 +100,15 @@ def _solve(
 ) -> Solution:
     """Solve on a connected cluster, with the output checked and locked."""
     facts = ModelFacts.of(store, options.discount)
-    start = _starting_point(store, output)
+    start = _starting_point(store, output, facts.sign)
     placement, single = _placement(facts, asked, note)
     hosts = prepare_workers(client)
     install_plugin(client)
     devices = DeviceAssignment(options.device, hosts)
     on_cpu = all(devices.assign(host) == "cpu" for host in hosts)
-    options = replace(options, method=_choose_method(facts, options, 1 if single else len(hosts), on_cpu))
+    chosen = _choose_method(facts, options, 1 if single else len(hosts), on_cpu)
+    start = replace(start, method=_record(options, chosen, start))
+    options = replace(options, method=chosen)
     prepare = _worker_options(store, options, hosts, devices, asked, single)
     stage = None
     if asked.stage is not None:
@@ -169,15 +175,27 @@ def _check_stageable(table: TableSource, stage: Path) -> None:
     check_not_inside_store(stage / table.fingerprint)
 
 
-def _starting_point(store: TableSource, output: Output) -> StartingPoint:
-    """Return the checkpoint of an earlier run with its history, or the initial values where there is none."""
+def _starting_point(store: TableSource, output: Output, sign: float) -> StartingPoint:
+    """Return the checkpoint of an earlier run with its history, or values: those of a result, or the initial ones."""
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
     nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
     saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS, table=store)
     if saved is None or output.path is None:
-        return StartingPoint(nothing, history)
+        values = output.take_result_values()
+        if values is None:
+            return StartingPoint(nothing, history)
+        known = ValueSnapshot.of_values(sign * from_original(store, values), store.n_partitions)
+        return StartingPoint(known, history, SolveStatistics())
     history.restore(saved.arrays, checkpoint_path(output.path))
-    return StartingPoint(ValueSnapshot.from_arrays(saved.arrays), history, saved.statistics)
+    return StartingPoint(ValueSnapshot.from_arrays(saved.arrays), history, saved.statistics, saved.method)
+
+
+def _record(options: SolveOptions, chosen: MethodName, start: StartingPoint) -> MethodRecord:
+    """Return what checkpoints record: the method that was asked for, and the chosen one after those of earlier runs."""
+    phases, earlier = start.method.phases, start.earlier or SolveStatistics()
+    if not phases or phases[-1].method != chosen:
+        phases = (*phases, Phase(chosen, earlier.loads, earlier.backups))
+    return MethodRecord.of(options, phases)
 
 
 def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:

@@ -81,7 +81,7 @@ def solve(
         finished = output.finished(options)
         if finished is not None:
             return finished
-        return _solve(table, options, run, output, watch, note)
+        return _solve(table, output.continued(options), run, output, watch, note)
 
 
 def _solve(
@@ -103,11 +103,11 @@ def _solve(
     with ExitStack() as stack:
         stack.callback(backend.close)
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
-        state = start(table, plan, backend, stack)
+        state = start(table, plan, backend, stack, values=output.take_result_values())
         state.note, state.seconds = note, session.clock.seconds
         session.begin(_resume(state, output), state.counters.backups)
         state.trace = stack.enter_context(output.trace(method_name(options), table.n_partitions))
-        _remark_choice(state)
+        _begin_method(state)
         with output.saved_on_damage(state.snapshot), short_switch_interval(backend.features.overlaps_loads):
             state.history.row(state.row())
             outcome = drive(state, method_of(plan.choice), session)
@@ -123,13 +123,16 @@ def method_of(choice: MethodChoice) -> Method:
     return first if choice.then is None else p_eva_then(first, METHODS[choice.then])
 
 
-def _remark_choice(state: SolveState) -> None:
+def _begin_method(state: SolveState) -> None:
     """Note which method was chosen and why, and where one that was asked for is known to be slow."""
     choice, facts, options = state.plan.choice, state.plan.facts, state.plan.options
     word = "p-eva" if choice.first == "p-eva on device" else choice.first
+    if choice.then is not None and state.phases and state.phases[-1].method == choice.then:
+        state.remark(f"auto: {choice.then.replace('policy-', 'policy ')} goes on")
+        return
+    state.begin_phase(word)
     if options.effective_method == "auto":
         state.remark(f"auto: {word.replace('policy-', 'policy ')}, since {choice.reason}")
-        state.phases = [word]
     elif options.effective_method == "p-eva" and word != "synchronous vi" and facts.strongly_coupled:
         state.note(
             f"a partition reads {facts.mean_partitions_read:.0f} of the {facts.n_partitions - 1} others on average: "
@@ -144,14 +147,17 @@ def _resume(state: SolveState, output: Output) -> float:
     if saved is None or output.path is None:
         return 0.0
     state.restore(saved.arrays, saved.statistics)
+    state.phases = list(saved.method.phases)
     state.history.restore(saved.arrays, checkpoint_path(output.path))
     return saved.statistics.solve_seconds
 
 
 def _final_state(state: SolveState) -> FinalState:
     """What a solve knows when it is over."""
+    name, taken = method_name(state.plan.options), ", then ".join(phase.method for phase in state.phases)
+    told = state.plan.options.effective_method == "auto" or len(state.phases) > 1
     return FinalState(
-        method=method_name(state.plan.options) + (f": {', then '.join(state.phases)}" if state.phases else ""),
+        method=f"{name}: {taken}" if told else name,
         device=state.backend.name,
         plan=state.plan.memory,
         bounds=state.bounds,

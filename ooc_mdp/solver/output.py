@@ -12,18 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError, SystemFailureError
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.scheduling.target import default_target
+from ooc_mdp.solver.certificate import method_name
 from ooc_mdp.store.checkpoint import (
     CheckpointWriteError,
     check_arrays,
@@ -31,6 +35,7 @@ from ooc_mdp.store.checkpoint import (
     check_policy,
     checkpoint_path,
     load_checkpoint,
+    load_method,
     remove_checkpoint,
     save_checkpoint,
 )
@@ -48,6 +53,7 @@ class Snapshot:
 
     arrays: dict[str, npt.NDArray[Any]]
     statistics: SolveStatistics
+    method: MethodRecord = field(default_factory=MethodRecord)
 
 
 TakeSnapshot = Callable[[], Snapshot | None]
@@ -103,6 +109,10 @@ class Output:
     ) -> None:
         self._run, self.identity, self._note = run or RunOptions(), identity or {}, note
         self.path = self._run.output
+        self._record: MethodRecord | None = None
+        """What the checkpoint records of its method; None before it is read, or where there is none."""
+        self._result_values: FloatArray | None = None
+        """float64 [n], in the source's order and sign: those of a result that proves less than what is asked for."""
         self._failing = False
         """Whether the last checkpoint could not be written."""
 
@@ -117,6 +127,8 @@ class Output:
     ) -> Solution | None:
         """With resume and without a checkpoint, the result that is there, if it proves what is asked.
 
+        Of one that proves less, :meth:`take_result_values` has the values.
+
         Parameters
         ----------
         default : the error that is asked for at a solution's values where the options do not say.
@@ -127,7 +139,6 @@ class Output:
         """
         if self.path is None or not self._run.resume or checkpoint_path(self.path).exists():
             return None
-        short = ""
         if self.path.exists():
             result = open_result(self.path)
             for name, mine in self.identity.items():
@@ -140,9 +151,44 @@ class Output:
                 remove_checkpoint(checkpoint_path(self.path))  # of which there is what a killed run began, at most
                 self._note(f"{self.path} holds what is asked for: nothing is left to do")
                 return result.solution
-            short = f"{self.path} proves less than what is asked for, and "
-        self._note(f"{short}there is no checkpoint {checkpoint_path(self.path)}: starting from the beginning")
+            self._result_values = result.solution.values
+            self._note(f"{self.path} proves less than what is asked for: continuing from its values, counting anew")
+            return None
+        self._note(f"there is no checkpoint {checkpoint_path(self.path)}: starting from the beginning")
         return None
+
+    def take_result_values(self) -> FloatArray | None:
+        """float64 [n], in the source's order and sign: the values to start from, which are then the caller's alone.
+
+        Raises
+        ------
+        StoreError : some are not finite.
+        """
+        values, self._result_values = self._result_values, None
+        if values is not None and not np.isfinite(values).all():
+            raise StoreError(
+                f"{self.path} holds values that are not finite, from which no solve continues; solve again with "
+                f"--overwrite in place of --resume"
+            )
+        return values
+
+    def continued(self, options: SolveOptions) -> SolveOptions:
+        """The options of a resumed solve: with the checkpoint's method, where they leave the choice to the solver.
+
+        Raises
+        ------
+        StoreError, OptionsError : as :meth:`checkpoint` raises them.
+        """
+        if self.path is None or not self._run.resume:
+            return options
+        where = checkpoint_path(self.path)
+        self._record = load_method(where, self.identity)
+        if self._record is None:
+            return options
+        kept = self._record.continued(options)
+        if kept != options:
+            self._note(f"the method is that of the checkpoint, {method_name(kept)}; --method would take another")
+        return kept
 
     def checkpoint(
         self,
@@ -176,7 +222,7 @@ class Output:
         if table is not None:
             check_policy(where, arrays["policy"], arrays["visited"], table)
         self._note(f"continuing from {what}the checkpoint {where}, after {statistics.solve_seconds:.1f} s of work")
-        return Snapshot(arrays, statistics)
+        return Snapshot(arrays, statistics, self._record or MethodRecord())
 
     def save(self, take: TakeSnapshot) -> bool:
         """Replace the checkpoint in one step; False where there is no output, or nothing to save.
@@ -188,7 +234,9 @@ class Output:
         snapshot = None if self.path is None else take()
         if self.path is None or snapshot is None:
             return False
-        save_checkpoint(checkpoint_path(self.path), self.identity, snapshot.arrays, snapshot.statistics)
+        save_checkpoint(
+            checkpoint_path(self.path), self.identity, snapshot.arrays, snapshot.statistics, snapshot.method
+        )
         return True
 
     def try_save(self, take: TakeSnapshot) -> bool:

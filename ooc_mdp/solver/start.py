@@ -21,18 +21,25 @@ from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan
 from ooc_mdp.solver.state import SolveState
+from ooc_mdp.solver.verify import from_original
 
 __all__ = ["start"]
 
 
 def start(
-    store: TableSource, plan: SolvePlan, backend: Backend, stack: ExitStack, peers: Peers = NO_PEERS
+    store: TableSource,
+    plan: SolvePlan,
+    backend: Backend,
+    stack: ExitStack,
+    peers: Peers = NO_PEERS,
+    values: FloatArray | None = None,
 ) -> SolveState:
-    """A solve at its first values: the store's initial ones, or 0.
+    """A solve at its first values: those given, else the store's initial ones, else 0.
 
     Parameters
     ----------
     stack : gets what must be closed after the solve.
+    values : float64 [n], in the order and sign of the source, as a result has them.
 
     Raises
     ------
@@ -40,7 +47,10 @@ def start(
     """
     options, p = plan.options, store.n_partitions
     bounds = ResidualBounds.of_model(plan.facts)
-    values = _initial_values(store, plan.facts.sign)
+    if values is None:
+        values = _initial_values(store, plan.facts.sign)
+    else:
+        values = plan.facts.sign * from_original(store, values)
     if values is None:
         bounds.at_zero_values(bounds.reward_range)
     cache: PartitionCache[Resident] = PartitionCache(plan.layout.cache_bytes, p, backend.release)

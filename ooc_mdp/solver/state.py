@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Backend, Evaluation, Improvement, Resident, SweepLimits, VisitReport
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.method_record import MethodRecord, Phase
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.scheduling.cache import PartitionCache
@@ -74,8 +75,8 @@ class SolveState:
     """Largest |V| at any time."""
     changes: int = 0
     """Rises whenever some value has changed."""
-    phases: list[str] = field(default_factory=list)
-    """Methods that were taken, in order, where the solve chose them."""
+    phases: list[Phase] = field(default_factory=list)
+    """Methods that were taken, in order, those of resumed runs included."""
 
     def __post_init__(self) -> None:
         """Values are 0 at first."""
@@ -256,6 +257,11 @@ class SolveState:
         if self.trace is not None:
             self.trace.remark(text)
 
+    def begin_phase(self, method: str) -> None:
+        """A method begins, or goes on where it is the last one of a resumed solve."""
+        if not self.phases or self.phases[-1].method != method:
+            self.phases.append(Phase(method, self.cache.statistics.loads, self.counters.backups))
+
     def rebuild_cache(self) -> None:
         """A partition needs more room than slots have: empty the cache, and go on with larger ones."""
         self.stager.cancel()
@@ -279,7 +285,8 @@ class SolveState:
     def snapshot(self) -> Snapshot:
         """Everything that a solve continues from, with its history so far."""
         self.history.row(self.row())
-        return Snapshot(self.arrays() | self.history.arrays(), self.statistics())
+        record = MethodRecord.of(self.plan.options, self.phases)
+        return Snapshot(self.arrays() | self.history.arrays(), self.statistics(), record)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Values, policy, bounds and what the priority keeps; the history apart."""

@@ -1,9 +1,9 @@
 """Checkpoints: what a solve knows, in one file that is there whole or not at all.
 
-The file holds values, policy, bounds and counters and ends with the SHA-256 of everything before it
-(:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and renamed, so that a power
-cut leaves the previous one. A file that has one of the two names and does not begin as a checkpoint is never written
-to, replaced or removed. A checkpoint belongs to one table (fingerprint), sense and discount.
+The file holds values, policy, bounds, counters and what is recorded of the method, and ends with the SHA-256 of
+everything before it (:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and
+renamed, so that a power cut leaves the previous one. A file that has one of the two names and does not begin as a
+checkpoint is never written to, replaced or removed. A checkpoint belongs to one table (fingerprint), sense and discount.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.method_record import MethodRecord, Phase
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.options import MethodName, PriorityName
 from ooc_mdp.store.disk_errors import advice
 from ooc_mdp.store.mark import ForeignPathError
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
-from ooc_mdp.store.sealed_file import ForeignFileError, SealError, read_sealed_file, write_sealed_file
+from ooc_mdp.store.sealed_file import (
+    ForeignFileError,
+    SealError,
+    read_sealed_facts,
+    read_sealed_file,
+    write_sealed_file,
+)
 from ooc_mdp.store.transaction import fsync_path
 
 __all__ = [
@@ -37,6 +46,7 @@ __all__ = [
     "checkpoint_path",
     "is_checkpoint",
     "load_checkpoint",
+    "load_method",
     "read_checkpoint",
     "remove_checkpoint",
     "save_checkpoint",
@@ -44,7 +54,10 @@ __all__ = [
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 
-_VERSION = 4
+T = TypeVar("T")
+
+_VERSION = 5
+_FACTS = {"identity", "statistics", "method"}
 _TITLE = "ooc-mdp checkpoint"
 _ZIP = b"PK"
 """Versions 1 and 2 were NumPy .npz files, which begin with this."""
@@ -129,14 +142,19 @@ def save_checkpoint(
     identity: dict[str, Any],
     arrays: dict[str, npt.NDArray[Any]],
     statistics: SolveStatistics,
+    method: MethodRecord | None = None,
 ) -> None:
     """Replace the checkpoint in one atomic step.
+
+    Parameters
+    ----------
+    method : what a resumed solve continues by; None records that the solve chose itself.
 
     Raises
     ------
     CheckpointWriteError : disk full, no permission; the previous checkpoint stays.
     """
-    facts = {"identity": identity, "statistics": asdict(statistics)}
+    facts = {"identity": identity, "statistics": asdict(statistics), "method": asdict(method or MethodRecord())}
     temporary = _temporary(path)
     try:
         _remove_if_ours(temporary)
@@ -165,35 +183,88 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
         facts, arrays = read_checkpoint(path)
     except FileNotFoundError:
         return None
-    theirs, statistics = facts["identity"], _statistics(path, facts["statistics"])
+    _check_identity(path, facts["identity"], identity)
+    return arrays, _statistics(path, facts["statistics"])
+
+
+def load_method(path: Path, identity: dict[str, Any]) -> MethodRecord | None:
+    """What the checkpoint records of its method, or None where there is none; errors as of :func:`load_checkpoint`."""
+    try:
+        facts = _read(path, read_sealed_facts)
+    except FileNotFoundError:
+        return None
+    _check_facts(path, facts)
+    _check_identity(path, facts["identity"], identity)
+    return _method(path, facts["method"])
+
+
+def _check_identity(path: Path, theirs: dict[str, Any], identity: dict[str, Any]) -> None:
+    """Refuse a checkpoint of another table, sense or discount."""
     for name, mine in identity.items():
         if theirs.get(name) != mine:
             raise OptionsError(
                 f"the checkpoint {path} belongs to {name} {theirs.get(name)}, not {mine}; "
                 f"leave out --resume and remove it, or solve what it belongs to"
             )
-    return arrays, statistics
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Facts (identity and statistics, as JSON has them) and arrays of a checkpoint, whatever it belongs to.
+    """Facts (identity, statistics and method, as JSON has them) and arrays of a checkpoint, whatever it belongs to.
 
     Raises
     ------
     FileNotFoundError : there is none.
     StoreError : it is damaged, or of another version.
     """
+    facts, arrays = _read(path, read_sealed_file)
+    _check_facts(path, facts)
+    return facts, arrays
+
+
+def _read(path: Path, read: Callable[[Path, str], T]) -> T:
+    """What a function reads of a checkpoint's sealed file; StoreError unless there is none."""
     try:
-        facts, arrays = read_sealed_file(path, f"{_TITLE} {_VERSION}")
+        return read(path, f"{_TITLE} {_VERSION}")
     except FileNotFoundError:
         raise
     except ForeignFileError as error:
         raise _foreign(path, error) from error
     except (SealError, OSError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or error) from error
-    if set(facts) != {"identity", "statistics"} or not all(isinstance(fact, dict) for fact in facts.values()):
-        raise _damaged(path, f"it states {', '.join(sorted(facts)) or 'nothing'}, not identity and statistics")
-    return facts, arrays
+
+
+def _check_facts(path: Path, facts: dict[str, Any]) -> None:
+    if set(facts) != _FACTS or not all(isinstance(fact, dict) for fact in facts.values()):
+        raise _damaged(path, f"it states {', '.join(sorted(facts)) or 'nothing'}, not identity, statistics and method")
+
+
+def _method(path: Path, recorded: dict[str, Any]) -> MethodRecord:
+    """The record of the method, of which any text and number may be wrong."""
+    names = {field.name for field in fields(MethodRecord)}
+    phases = recorded.get("phases")
+    if (
+        set(recorded) != names
+        or recorded["method"] not in get_args(MethodName)
+        or recorded["priority"] not in (None, *get_args(PriorityName))
+        or not _is_count(recorded["sweeps_per_visit"], least=1)
+        or not isinstance(phases, list)
+        or not all(_is_phase(phase) for phase in phases)
+    ):
+        raise _damaged(path, "it records no method that there is")
+    return MethodRecord(**recorded | {"phases": tuple(Phase(**phase) for phase in phases)})
+
+
+def _is_phase(recorded: Any) -> bool:
+    return (
+        isinstance(recorded, dict)
+        and set(recorded) == {"method", "loads", "backups"}
+        and isinstance(recorded["method"], str)
+        and all(_is_count(recorded[name]) for name in ("loads", "backups"))
+    )
+
+
+def _is_count(number: Any, least: int = 0) -> bool:
+    return type(number) is int and least <= number < 2**63
 
 
 def _statistics(path: Path, figures: dict[str, Any]) -> SolveStatistics:

@@ -1,6 +1,6 @@
 """One file that holds facts and arrays and ends with the SHA-256 of everything before it.
 
-    title                          one line, such as "ooc-mdp checkpoint 4"
+    title                          one line, such as "ooc-mdp checkpoint 5"
     uint64, uint64                 bytes of the whole file, bytes of the header; little-endian, as all numbers
     header                         JSON {"facts": ..., "arrays": [[name, type, shape], ...]}, then spaces
     arrays                         raw, in C order, one after another in the header's order
@@ -18,7 +18,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,7 +30,7 @@ from ooc_mdp.errors import raise_system_failure
 from ooc_mdp.store.regular_file import MAX_METADATA_BYTES
 from ooc_mdp.store.seal import canonical
 
-__all__ = ["ForeignFileError", "SealError", "read_sealed_file", "write_sealed_file"]
+__all__ = ["ForeignFileError", "SealError", "read_sealed_facts", "read_sealed_file", "write_sealed_file"]
 
 _ALIGNMENT = 64
 _PIECE = 1 << 20
@@ -92,32 +93,49 @@ def read_sealed_file(path: Path, title: str) -> tuple[dict[str, Any], dict[str, 
     OSError : it cannot be read, or is no regular file (EINVAL).
     SystemFailureError : the system lacks file descriptors or memory, or the disk fails.
     """
-    try:
-        return _read(path, title)
-    except OSError as error:
-        raise_system_failure(error, path)
-        raise
-
-
-def _read(path: Path, title: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(fd, "rb", buffering=0) as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        start, header_bytes = _check_size(file, title, status.st_size)
-        _check_hash(file, status.st_size)
-        file.seek(start)
-        facts, listed = _header(bytes(_filled(file, np.empty(header_bytes, np.uint8))))
-        due = status.st_size - start - header_bytes - _DIGEST
-        if sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in listed) != due:
-            raise SealError(f"its header lists arrays of other sizes than the {due} bytes that follow")
+    with _regular(path) as file:
+        facts, listed = _checked_header(file, title)
         arrays = {}
         for name, dtype, shape in listed:
             array = np.empty(shape, dtype)
             _filled(file, array.reshape(-1).view(np.uint8))
             arrays[name] = array
     return facts, arrays
+
+
+def read_sealed_facts(path: Path, title: str) -> dict[str, Any]:
+    """Facts of a sealed file, which is read and checked as a whole; errors are those of :func:`read_sealed_file`."""
+    with _regular(path) as file:
+        return _checked_header(file, title)[0]
+
+
+@contextmanager
+def _regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file, without waiting for a pipe or device; OSError (EINVAL) for any other."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            yield file
+    except OSError as error:
+        raise_system_failure(error, path)
+        raise
+
+
+def _checked_header(
+    file: BinaryIO, title: str
+) -> tuple[dict[str, Any], list[tuple[str, np.dtype[Any], tuple[int, ...]]]]:
+    """Facts and the list of arrays of a file whose size and hash are right; the file is then at its first array."""
+    size = os.fstat(file.fileno()).st_size
+    start, header_bytes = _check_size(file, title, size)
+    _check_hash(file, size)
+    file.seek(start)
+    facts, listed = _header(bytes(_filled(file, np.empty(header_bytes, np.uint8))))
+    due = size - start - header_bytes - _DIGEST
+    if sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in listed) != due:
+        raise SealError(f"its header lists arrays of other sizes than the {due} bytes that follow")
+    return facts, listed
 
 
 def _first_line(title: str) -> bytes:

@@ -30,6 +30,7 @@ from ooc_mdp.solver.history import history_bytes
 from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
+from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
 from ooc_mdp.undiscounted.interval_iteration import (
@@ -201,13 +202,17 @@ def _work(run: IntervalIteration, resumed: bool) -> Totals:
 
 
 def _resume(run: IntervalIteration, output: Output) -> bool:
-    """Continue from a checkpoint's values, if there is one: sweeps settle from any start, so no more is needed of it.
+    """Continue from the values of a checkpoint, or of a result that proves less: sweeps settle from any start.
 
     A solve that stopped at float64's precision had the smallest perturbation; another target begins with its own.
     """
     saved = output.checkpoint({"bounds": run.values}, what="the values of ")
     if saved is None or output.path is None:
-        return False
+        values = output.take_result_values()
+        if values is None:
+            return False
+        run.values[:] = run.sign * from_original(run.tables.source, values)[:, None]
+        return True
     run.history.restore(saved.arrays, checkpoint_path(output.path))
     run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
     run.session.begin(saved.statistics.solve_seconds)

@@ -15,12 +15,15 @@ from damage import damaged, flipped
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.method_record import MethodRecord, Phase
 from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.solver.session import Session
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, read_checkpoint, save_checkpoint
+from ooc_mdp.store.sealed_file import write_sealed_file
 
 IDENTITY = {"fingerprint": "f", "sense": "max", "discount": 0.9}
 ARRAYS = {"values": np.linspace(0, 1, 500), "policy": np.arange(500, dtype=np.int32)}
+EASY = ("--discount", 0.9, "--epsilon", 0.01, "--cache", "50%", "--device", "cpu")
 HARD = ("--discount", 0.99, "--epsilon", 1e-4, "--cache", "30%", "--device", "cpu")
 
 
@@ -94,7 +97,7 @@ def test_arrays_of_every_kind_and_shape_are_read_back(tmp_path):
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     path = tmp_path / "c"
-    remedy = "this release reads version 4; remove it to solve from the beginning"
+    remedy = "this release reads version 5; remove it to solve from the beginning"
     path.write_bytes(b"ooc-mdp checkpoint 99\n")
     with pytest.raises(StoreError, match=f"is of version 99, {remedy}"):
         load_checkpoint(path, IDENTITY)
@@ -131,7 +134,7 @@ def test_what_is_no_regular_file_or_claims_another_size_takes_no_memory_and_does
     os.truncate(path, 1 << 40)
     with pytest.raises(StoreError, match=f"it has {1 << 40} bytes and was written with {whole}"):
         load_checkpoint(path, IDENTITY)
-    path.write_bytes(b"ooc-mdp checkpoint 4\n" + (1 << 40).to_bytes(8, "little") + (1 << 39).to_bytes(8, "little"))
+    path.write_bytes(b"ooc-mdp checkpoint 5\n" + (1 << 40).to_bytes(8, "little") + (1 << 39).to_bytes(8, "little"))
     os.truncate(path, 1 << 40)
     with pytest.raises(StoreError, match="its header would take"):
         load_checkpoint(path, IDENTITY)
@@ -199,6 +202,94 @@ def test_a_resumed_solve_goes_on_counting_and_proves_the_same(store, stopped):
     assert not checkpoint_path(stopped).exists()
 
 
+def stopped_with(store: Path, output: Path, *options: object) -> None:
+    """A solve that its time limit ended at once: no partition has been visited but one."""
+    assert ooc("solve", store, *EASY, "--output", output, "--time-limit", 1e-9, *options).status == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (("--method", "vi"), "vi"),
+        (("--method", "vi", "--sweeps-per-visit", 3), "vi, 3 sweeps a visit"),
+        (("--method", "policy-iteration"), "policy-iteration"),
+        (("--method", "p-eva"), "p-eva joint"),
+        (("--priority", "exact-h2"), "p-eva exact-h2"),
+    ],
+)
+def test_a_resume_keeps_the_method_of_the_checkpoint_unless_another_is_asked_for(store, tmp_path, options, name):
+    stopped_with(store, tmp_path / "r", *options)
+    kept = ooc("solve", store, *EASY, "--output", tmp_path / "r", "--resume", "--json")
+    assert kept.status == 0
+    assert kept.figures["method"] == name
+    assert f"the method is that of the checkpoint, {name}; --method would take another" in kept.err
+    assert "auto:" not in kept.err
+    stopped_with(store, tmp_path / "other", *options)
+    other = "p-eva" if "vi" in options else "vi"
+    changed = ooc("solve", store, *EASY, "--output", tmp_path / "other", "--resume", "--method", other, "--json")
+    assert changed.status == 0
+    assert changed.figures["method"].startswith(other)
+    assert "the method is that of the checkpoint" not in changed.err
+
+
+def test_a_resume_of_a_choice_of_the_solver_leaves_the_choice_to_it(store, stopped):
+    ran = ooc("solve", store, *HARD, "--output", stopped, "--resume", "--json")
+    assert ran.figures["method"].startswith("auto: ")
+    assert "the method is that of the checkpoint" not in ran.err
+
+
+def test_what_one_method_has_cost_is_not_counted_as_the_cost_of_another(store, tmp_path, monkeypatch):
+    """Value iteration has read all partitions more often than p-eva may before auto changes the method."""
+    monkeypatch.setattr("ooc_mdp.solver.methods.handover._SWITCH_LOADS", 50.0)
+    path = checkpoint_path(tmp_path / "r")
+    stopped_with(store, tmp_path / "r", "--method", "vi")
+    facts, arrays = read_checkpoint(path)
+    statistics = SolveStatistics(**facts["statistics"] | {"loads": 16 * 60})
+    save_checkpoint(path, facts["identity"], arrays, statistics, MethodRecord("auto", phases=(Phase("vi", 0, 0),)))
+    ran = ooc("solve", store, *EASY, "--output", tmp_path / "r", "--resume", "--json")
+    assert ran.status == 0
+    assert "policy iteration from here on" not in ran.err
+    assert ran.figures["method"] == "auto: vi, then p-eva"
+    assert ran.figures["loads"] > 16 * 60
+
+
+def test_a_resume_goes_on_by_policy_iteration_where_p_eva_had_been_left_for_it(store, tmp_path, monkeypatch):
+    stopped_with(store, tmp_path / "r")
+    path = checkpoint_path(tmp_path / "r")
+    facts, arrays = read_checkpoint(path)
+    phases = (Phase("p-eva", 0, 0), Phase("policy-iteration", 7, 900))
+    statistics = SolveStatistics(**facts["statistics"])
+    save_checkpoint(path, facts["identity"], arrays, statistics, MethodRecord("auto", phases=phases))
+    ran = ooc("solve", store, *EASY, "--output", tmp_path / "r", "--resume", "--json")
+    assert ran.status == 0
+    assert "auto: policy iteration goes on" in ran.err
+    assert ran.figures["method"] == "auto: p-eva, then policy-iteration"
+    assert ran.figures["policy_evaluations"] > 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"method": "simplex"},
+        {"priority": 3},
+        {"sweeps_per_visit": 0},
+        {"sweeps_per_visit": True},
+        {"phases": {}},
+        {"phases": [{"method": "vi", "loads": -1, "backups": 0}]},
+        {"phases": [["vi", 0, 0]]},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_that_records_no_method_is_refused(store, stopped, wrong):
+    path = checkpoint_path(stopped)
+    facts, arrays = read_checkpoint(path)
+    facts["method"] |= wrong
+    write_sealed_file(path, "ooc-mdp checkpoint 5", facts, arrays)
+    said = refused("solve", store, *HARD, "--output", stopped, "--resume")
+    assert f"{path} is damaged (it records no method that there is); remove it" in said
+
+
 @pytest.mark.parametrize("method", ["vi", "p-eva"])
 @pytest.mark.parametrize("cache", ["20%", "100%"])
 def test_a_solve_can_be_resumed_by_another_method_with_another_cache(store, stopped, method, cache):
@@ -242,6 +333,32 @@ def test_resuming_what_is_finished_returns_it_at_once(store, tmp_path):
     assert "belongs to discount 0.9" in refused(
         "solve", store, "--discount", 0.8, "--device", "cpu", "--output", output, "--resume"
     )
+
+
+def test_a_tighter_target_continues_from_the_values_of_the_result(costs, tmp_path):
+    """Of a minimisation, whose states are stored in another order: it is read about once, not from the beginning."""
+    how: dict[str, Any] = {"device": "cpu", "cache": "60%", "output": tmp_path / "r", "method": "vi"}
+    said: list[str] = []
+    ooc_mdp.solve(costs, 0.9, epsilon=1e-6, **how)
+    finer = ooc_mdp.solve(costs, 0.9, epsilon=3e-7, resume=True, note=said.append, **how)
+    assert f"{tmp_path / 'r'} proves less than what is asked for: continuing from its values, counting anew" in said
+    assert finer.outcome.proved
+    whole = ooc_mdp.solve(costs, 0.9, epsilon=3e-7, **how | {"output": None})
+    assert np.abs(finer.values - whole.values).max() <= 6e-7
+    assert finer.statistics.sweeps < whole.statistics.sweeps / 4
+    assert ooc_mdp.verify(costs, tmp_path / "r").holds
+
+
+def test_a_tighter_undiscounted_target_continues_from_the_values_of_the_result(tmp_path):
+    chain = "".join(f"S:{i}:0:1\nA:0:2\nD:{i}:0.5:-1\nD:{i + 1}:0.5:-1\n" for i in range(60))
+    (tmp_path / "m.txt").write_text(f"{chain}S:60:0:0\n")
+    ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s", partitions=8)
+    said: list[str] = []
+    ooc_mdp.solve(tmp_path / "s", 1, epsilon=1e-2, output=tmp_path / "r")
+    finer = ooc_mdp.solve(tmp_path / "s", 1, epsilon=1e-4, output=tmp_path / "r", resume=True, note=said.append)
+    assert any("continuing from its values" in text for text in said)
+    np.testing.assert_allclose(finer.values, 2.0 * np.arange(-60, 1), atol=1e-4)
+    assert ooc_mdp.verify(tmp_path / "s", tmp_path / "r").holds
 
 
 @pytest.mark.parametrize("discount", [0.9, 1.0])

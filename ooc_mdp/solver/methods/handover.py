@@ -28,25 +28,21 @@ of poor policies take."""
 
 
 def p_eva_then(first: Method, then: Method) -> Method:
-    """One method, then policy iteration once the first has cost too much; back to the first where that has no room."""
+    """One method, then policy iteration once the first has cost too much; back to the first where that has no room.
+
+    With larger slots, and after a resume, a solve begins again here: by policy iteration if that had begun.
+    """
 
     def steps(s: SolveState) -> Steps:
-        del s.phases[1:]  # with larger slots a solve begins again here
-        with closing(first(s)) as visits:
-            while not _costly(s):
-                try:
-                    next(visits)
-                except StopIteration:
-                    return Outcome.PRECISION_LIMIT  # the only way in which it ends by itself
-                yield
-        assert s.backend.policy_rows is not None  # `choose_method` has looked
-        needed = format_bytes(s.backend.policy_rows.rows_bytes(s.plan.facts))
-        loads, backups = _costs(s)
-        s.remark(
-            f"auto: policy iteration from here on, with {needed} more, since p-eva has taken {loads:.1f} loads per "
-            f"partition and {backups:.0f} backups per state so far"
-        )
-        s.phases.append("policy-iteration")
+        if s.phases[-1].method != "policy-iteration":
+            with closing(first(s)) as visits:
+                while not _costly(s):
+                    try:
+                        next(visits)
+                    except StopIteration:
+                        return Outcome.PRECISION_LIMIT  # the only way in which it ends by itself
+                    yield
+            _change(s)
         try:
             return (yield from then(s))
         except MemoryBudgetError as error:
@@ -57,9 +53,23 @@ def p_eva_then(first: Method, then: Method) -> Method:
     return steps
 
 
+def _change(s: SolveState) -> None:
+    """Policy iteration begins."""
+    assert s.backend.policy_rows is not None  # `choose_method` has looked
+    needed = format_bytes(s.backend.policy_rows.rows_bytes(s.plan.facts))
+    loads, backups = _costs(s)
+    s.remark(
+        f"auto: policy iteration from here on, with {needed} more, since p-eva has taken {loads:.1f} loads per "
+        f"partition and {backups:.0f} backups per state so far"
+    )
+    s.begin_phase("policy-iteration")
+
+
 def _costs(s: SolveState) -> tuple[float, float]:
-    """Loads per partition and backups per state so far."""
-    return s.cache.statistics.loads / s.table.n_partitions, s.counters.backups / s.table.n_states
+    """Loads per partition and backups per state since the method began; those of a method before it are not its own."""
+    began = s.phases[-1]
+    loads, backups = s.cache.statistics.loads - began.loads, s.counters.backups - began.backups
+    return loads / s.table.n_partitions, backups / s.table.n_states
 
 
 def _costly(s: SolveState) -> bool:

@@ -1,0 +1,54 @@
+"""What a checkpoint records of its method: what was asked for, and which methods had which part of the work.
+
+A resumed solve continues by the recorded method where it asks for none, and what one method has cost is not counted as
+the cost of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from ooc_mdp.options import MethodName, PriorityName, SolveOptions
+
+__all__ = ["MethodRecord", "Phase"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A method at work, until the next phase begins."""
+
+    method: str
+    """A word of `ooc_mdp.solver.local.METHODS`; p-eva on a device is "p-eva" too."""
+    loads: int
+    """Loads of the whole solve when the method began."""
+    backups: int
+    """Backups of a state, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRecord:
+    """The method of a solve that was stopped; the first three as in `SolveOptions`."""
+
+    method: MethodName = "auto"
+    priority: PriorityName | None = None
+    sweeps_per_visit: int = 1
+    phases: tuple[Phase, ...] = ()
+    """In the order in which they began."""
+
+    @classmethod
+    def of(cls, options: SolveOptions, phases: Sequence[Phase]) -> Self:
+        """The record of a solve with these options."""
+        return cls(options.method, options.priority, options.sweeps_per_visit, tuple(phases))
+
+    def continued(self, options: SolveOptions) -> SolveOptions:
+        """The options of a solve that continues this one: by the recorded method where they leave the choice.
+
+        Raises
+        ------
+        OptionsError : the record contradicts itself or the options.
+        """
+        if options.effective_method != "auto":
+            return options
+        return replace(options, method=self.method, priority=self.priority, sweeps_per_visit=self.sweeps_per_visit)
