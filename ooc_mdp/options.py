@@ -337,7 +337,7 @@ class RunOptions:
     trace: Path | None = None
     """CSV file that gets every access."""
     time_limit: float | None = None
-    """Seconds after which the solve stops with a checkpoint."""
+    """Seconds, compilation included, after which the solve stops with a checkpoint."""
     checkpoint_interval: float = 60.0
     """Seconds between checkpoints, where an output is named."""
 

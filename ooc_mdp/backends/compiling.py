@@ -1,4 +1,8 @@
-"""Says that loops or kernels are compiled first: it takes seconds, once for every kind of table, and nothing moves."""
+"""Says that loops or kernels are compiled first: it takes seconds, once for every kind of table, and nothing moves.
+
+A limit or a signal ends the compilation of loops between two functions, of which a loop has tens; those that are
+compiled are kept.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 from numba.core.event import Listener, install_listener, start_event
 
-__all__ = ["COMPILING", "compiling_kernels", "note_compiling"]
+__all__ = ["COMPILING", "CompilationStopped", "compiling_kernels", "note_compiling", "stoppable_compilation"]
 
 COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
 
@@ -51,4 +55,33 @@ def note_compiling(note: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile, `note` is called once if a loop or a device's kernel has to be compiled."""
     first = _First(note)
     with install_listener("numba:compile", first), install_listener(_DEVICE, first):
+        yield
+
+
+class CompilationStopped(BaseException):
+    """Something asked to end; no Exception, which Numba would take for an error of the function's types."""
+
+
+class _Stop(Listener):
+    """Looks before each function is compiled whether to end."""
+
+    def __init__(self, ended: Callable[[], bool]) -> None:
+        self._ended = ended
+
+    def on_start(self, event: Any) -> None:
+        """Raise CompilationStopped where it is time to end."""
+        if self._ended():
+            raise CompilationStopped
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to do."""
+
+
+@contextmanager
+def stoppable_compilation(ended: Callable[[], bool]) -> Iterator[None]:
+    """Meanwhile, CompilationStopped is raised in place of the next compilation of a loop once `ended` is true.
+
+    For code that changes nothing which is used afterwards: it may be raised in any call of a loop.
+    """
+    with install_listener("numba:compile", _Stop(ended)):
         yield

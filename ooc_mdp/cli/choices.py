@@ -223,7 +223,9 @@ class RunChoices:
     )
     overwrite: OverwriteOption = False
     trace: Annotated[Path | None, typer.Option(help="CSV file for every access to a partition.")] = None
-    time_limit: Annotated[float | None, typer.Option(help="Seconds until the solve stops with a checkpoint.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds until the solve stops with a checkpoint, compilation included.")
+    ] = None
     checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0
 
     def options(self) -> RunOptions:

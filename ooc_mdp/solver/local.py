@@ -93,16 +93,16 @@ def _solve(
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve` with the output checked and locked."""
-    facts = ModelFacts.of(table, options.discount)
-    backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping)
-    writes = output.path is not None
-    return_freed_memory()
-    load_code(backend, facts, options, writes)
-    plan = plan_solve(table, options, backend, facts, writes=writes)
-    note(plan.describe())
     with ExitStack() as stack:
-        stack.callback(backend.close)
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+        facts = ModelFacts.of(table, options.discount)
+        backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping)
+        stack.callback(backend.close)
+        writes = output.path is not None
+        return_freed_memory()
+        stopped = load_code(backend, facts, options, writes, session.ended)
+        plan = plan_solve(table, options, backend, facts, writes=writes)
+        note(plan.describe())
         state = start(table, plan, backend, stack, values=output.take_result_values())
         state.note, state.seconds = note, session.clock.seconds
         session.begin(_resume(state, output), state.counters.backups)
@@ -110,7 +110,7 @@ def _solve(
         _begin_method(state)
         with output.saved_on_damage(state.snapshot), short_switch_interval(backend.features.overlaps_loads):
             state.history.row(state.row())
-            outcome = drive(state, method_of(plan.choice), session)
+            outcome = stopped or drive(state, method_of(plan.choice), session)
         state.stager.close()
         return output.finish(
             table, outcome, state.snapshot, lambda: conclude(table, options, outcome, _final_state(state))

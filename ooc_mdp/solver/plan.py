@@ -8,13 +8,15 @@ Nothing large is allocated here, and planning changes no backend: `Backend.layou
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ooc_mdp.backends.base import Backend, Features
+from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
 from ooc_mdp.backends.layout import Layout, Needs, check_free_memory
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes
@@ -74,17 +76,36 @@ class SolvePlan:
         return "\n".join(lines)
 
 
-def load_code(backend: Backend, model: ModelFacts, options: SolveOptions, writes: bool) -> None:
+def load_code(
+    backend: Backend,
+    model: ModelFacts,
+    options: SolveOptions,
+    writes: bool,
+    ended: Callable[[], Outcome | None] = lambda: None,
+) -> Outcome | None:
     """Load code now, so that the plan counts it: compiled loops take some 60 MB, Zarr's writer some 10.
 
     What policy iteration needs is loaded only where a solve is likely to begin with it.
+
+    Parameters
+    ----------
+    ended : what asks the solve to end early, before each function that is compiled.
+
+    Returns
+    -------
+    The outcome that ended it, where not everything is loaded; None otherwise.
     """
     if writes:
         import zarr.codecs  # noqa: F401
     likely = options.effective_method == "policy-iteration" or (
         options.effective_method == "auto" and model.strongly_coupled
     )
-    backend.load_code(model, likely)
+    try:
+        with stoppable_compilation(lambda: ended() is not None):
+            backend.load_code(model, likely)
+    except CompilationStopped:
+        return ended()
+    return None
 
 
 def plan_solve(

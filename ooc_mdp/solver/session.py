@@ -64,7 +64,7 @@ class Session:
     Parameters
     ----------
     output : where checkpoints are saved; by default nowhere.
-    run : the time limit, which is of this run, and the interval of checkpoints.
+    run : the time limit, which counts from now on, preparations included, and the interval of checkpoints.
     watch : called with progress a few times a second.
     note : called with sentences about the course of the solve.
     interrupted : whether a signal has asked the solve to end.
@@ -85,6 +85,7 @@ class Session:
         self.note, self._watch, self._interrupted = note, watch, interrupted
         run = run or RunOptions()
         self.checkpoint_interval, self._time_limit = run.checkpoint_interval, run.time_limit
+        self._made = time.monotonic()
         self._reported = 0.0
         self._bytes_read = 0
         """At the last report."""
@@ -93,7 +94,7 @@ class Session:
         self._saving_took = 0.0
 
     def begin(self, earlier: float, backups: int = 0) -> None:
-        """Begin to count time, after so many seconds and backups of the runs that this one resumes."""
+        """Begin to count the time of work, after so many seconds and backups of the runs that this one resumes."""
         self.clock.restart(earlier)
         self._saved, self._saved_backups = time.monotonic(), backups
 
@@ -132,7 +133,7 @@ class Session:
         """What asks the solve to end early: a signal, or the time limit."""
         if self._interrupted():
             return Outcome.INTERRUPTED
-        over = self._time_limit is not None and self.clock.of_this_run() >= self._time_limit
+        over = self._time_limit is not None and time.monotonic() - self._made >= self._time_limit
         return Outcome.TIME_LIMIT if over else None
 
     def stop(self) -> None:

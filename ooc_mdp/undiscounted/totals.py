@@ -15,11 +15,12 @@ from functools import partial
 
 import numpy as np
 
+from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
 from ooc_mdp.backends.cpu.rows import table_rows
 from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import check_reward_range
-from ooc_mdp.model.solution import Certificate, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
@@ -87,21 +88,22 @@ def _solve(
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
     check_reward_range(table, steps=1.0)
-    return_freed_memory()
-    writes = output.path is not None
-    _warm_up(table, writes)
-    budget, plan = _plan(table, options, writes)
-    note(plan.describe())
     with ExitStack() as stack:
-        tables = stack.enter_context(Streamed(table, budget, _DEPTH))
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+        return_freed_memory()
+        writes = output.path is not None
+        stopped = _load_code(table, writes, session)
+        budget, plan = _plan(table, options, writes)
+        note(plan.describe())
+        tables = stack.enter_context(Streamed(table, budget, _DEPTH))
+        session.begin(0.0)
         state = _start(tables, options, budget, session)
         resumed = _resume(state, output)
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
         tables.tick = state.tick
         take = state.snapshot
         with output.saved_on_damage(take):
-            totals = _work(state, resumed)
+            totals = _unfinished(state, stopped) if stopped else _work(state, resumed)
         return output.finish(table, totals.outcome, take, lambda: _conclude(state, totals, plan))
 
 
@@ -125,6 +127,16 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
     )
     run.perturbation = FIRST_PERTURBATION * _first_target(run)
     return run
+
+
+def _load_code(store: TableSource, writes: bool, session: Session) -> Outcome | None:
+    """Call :func:`_warm_up`; the outcome that ended it between two functions that are compiled."""
+    try:
+        with stoppable_compilation(lambda: session.ended() is not None):
+            _warm_up(store, writes)
+    except CompilationStopped:
+        return session.ended()
+    return None
 
 
 def _warm_up(store: TableSource, writes: bool) -> None:
@@ -198,7 +210,12 @@ def _work(run: IntervalIteration, resumed: bool) -> Totals:
         run.within = within
         return run.prove(within, None if resumed else Exits(within, np.full(within.count, -1), start))
     except StoppedEarly as stop:
-        return Totals(stop.outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
+        return _unfinished(run, stop.outcome)
+
+
+def _unfinished(run: IntervalIteration, outcome: Outcome) -> Totals:
+    """What there is where a limit ends a solve."""
+    return Totals(outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
 
 
 def _resume(run: IntervalIteration, output: Output) -> bool:

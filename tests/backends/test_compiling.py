@@ -17,7 +17,7 @@ from tiled_engine import TILE_STATES, emulated
 
 import ooc_mdp
 from ooc_mdp.backends import compiling
-from ooc_mdp.backends.compiling import note_compiling
+from ooc_mdp.backends.compiling import CompilationStopped, note_compiling, stoppable_compilation
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
 from ooc_mdp.backends.cpu import loops, rounds, sweep_order, topological_rounds
@@ -27,10 +27,13 @@ from ooc_mdp.backends.cpu import triangular_solver as cpu_triangular_solver
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.solver import local as solver_module
+from ooc_mdp.solver import session
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import load_code
+from ooc_mdp.undiscounted import totals
 
 MODULES = (
     topological_rounds,
@@ -64,6 +67,46 @@ def test_loops_that_are_compiled_already_are_not_told_of() -> None:
         one(2)
     other(1)
     assert said == []
+
+
+def test_compilation_ends_between_two_functions_and_can_be_continued() -> None:
+    inner, middle = njit(lambda x: x + 1), njit(lambda x: 2 * x)
+    outer = njit(lambda x: inner(x) + middle(x))
+    looks: list[int] = []
+
+    def third() -> bool:
+        looks.append(1)
+        return len(looks) == 3
+
+    with pytest.raises(CompilationStopped), stoppable_compilation(third):
+        outer(1)
+    assert [len(loop.signatures) for loop in (inner, middle, outer)] == [1, 0, 0]
+    assert outer(1) == 4
+    with stoppable_compilation(lambda: True):
+        assert outer(2) == 7  # there is nothing to compile
+
+
+@pytest.mark.parametrize("discount", [0.9, 1])
+def test_a_time_limit_counts_compilation_and_ends_it(
+    discount: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, loop = [1000.0], njit(lambda x: x + 1)
+    monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
+
+    def compile_long(*_: Any) -> None:
+        clock[0] += 10.0
+        loop(1)
+
+    monkeypatch.setattr(CpuBackend, "load_code", compile_long)
+    monkeypatch.setattr(totals, "_warm_up", compile_long)
+    store = make_store(Case(HALVES), tmp_path / "s")
+    stopped = ooc_mdp.solve(store, discount, device="cpu", time_limit=3.0, output=tmp_path / "r")
+    assert stopped.outcome is Outcome.TIME_LIMIT
+    assert stopped.statistics.loads == 0
+    assert stopped.statistics.solve_seconds == 0.0  # of work
+    assert not loop.signatures
+    monkeypatch.undo()
+    assert ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r", resume=True).outcome.proved
 
 
 @pytest.mark.parametrize("slow", [False, True])
