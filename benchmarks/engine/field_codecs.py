@@ -20,7 +20,6 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.chunk_file import CRC_BYTES
 from ooc_mdp.store.encodings import stored_count
-from ooc_mdp.store.layout import chunk_path
 
 __all__ = ["LARGE", "compare", "fastest", "show", "spread_over", "stored_values"]
 
@@ -71,8 +70,8 @@ def stored_values(store: Store, name: str, partitions: list[int]) -> Iterator[Ar
     for p in partitions:
         sizes = store.sizes(p)
         count = stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
-        frame = np.fromfile(chunk_path(store.path, name, p, 0), np.uint8)[:-CRC_BYTES]
-        yield decode_frame(frame, meta.stored, count, meta.max_len).copy()
+        frame = np.fromfile(store.path / store.chunk_name(name, p), np.uint8)[:-CRC_BYTES]
+        yield decode_frame(frame, meta.stored, count).copy()
 
 
 def figures(size: int, stored: int, out_seconds: float, in_seconds: float) -> dict[str, float]:

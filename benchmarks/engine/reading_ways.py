@@ -25,7 +25,7 @@ from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, DecodePlan, DeviceDe
 from ooc_mdp.backends.cuda.device import CudaDevice, Stream
 from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.store import Store
-from ooc_mdp.store.layout import READ_FIELDS, chunk_path
+from ooc_mdp.store.layout import READ_FIELDS
 
 __all__ = ["WAYS", "NotHere", "Read", "Setting", "Way", "keep_memory"]
 
@@ -60,7 +60,7 @@ class Setting:
 
     def paths(self, p: int) -> list[Path]:
         """Chunk files of a partition's table."""
-        return [chunk_path(self.store.path, name, p, 0) for name in self.fields]
+        return [self.store.path / self.store.chunk_name(name, p) for name in self.fields]
 
     def pool(self, size: int, locked: bool = True) -> Pool:
         """A buffer of that size for each thread, page-locked if a device is there."""

@@ -1,6 +1,6 @@
 """Staging: copies of partitions on a node's own disk, which loads read in place of the shared store.
 
-    shared store ──▶ DIR/FINGERPRINT/successors/c/17/0     copied by a Dask task per worker, in the order of partitions
+    shared store ──▶ DIR/FINGERPRINT/successors/4096/c.17.0   copied by a Dask task per worker, in order of partitions
          │                     │
          └─── if not there ────┴──▶ load, compared with the manifest (length, CRC-32C) in either case
 
@@ -34,7 +34,7 @@ from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import TableMemory
 from ooc_mdp.store import Store
 from ooc_mdp.store.directory import Directory
-from ooc_mdp.store.layout import READ_FIELDS, chunk_name
+from ooc_mdp.store.layout import READ_FIELDS
 from ooc_mdp.store.locks import try_lock
 from ooc_mdp.store.mark import ForeignPathError, claim_directory
 
@@ -90,16 +90,13 @@ class NodeStaging:
         directory = self._directory if isinstance(self._directory, Directory) else store.directory
         return StagedStore(**facts, local=replace(store, directory=directory), staging=self)
 
-    def holds(self, p: int) -> bool:
+    def holds(self, store: Store, p: int) -> bool:
         """Return whether partition p has been copied to this node, by whichever worker."""
-        return not self._closing.is_set() and self._marker(p).exists()
+        return not self._closing.is_set() and (self.path / store.chunk_name(_LAST, p)).exists()
 
-    def discard(self, p: int) -> None:
+    def discard(self, store: Store, p: int) -> None:
         """Load partition p from the shared store from now on: its copy is damaged."""
-        self._marker(p).unlink(missing_ok=True)
-
-    def _marker(self, p: int) -> Path:
-        return self.path / chunk_name(_LAST, p, 0)
+        (self.path / store.chunk_name(_LAST, p)).unlink(missing_ok=True)
 
     def copy(self, store: Store, partitions: Sequence[int]) -> str | None:
         """Copy the chunks of partitions, until the solve or an error ends it.
@@ -112,7 +109,7 @@ class NodeStaging:
             try:
                 for name in READ_FIELDS:
                     if name in store.fields:
-                        self._copy_chunk(store, chunk_name(name, p, 0))
+                        self._copy_chunk(store, store.chunk_name(name, p))
             except OSError as error:
                 if self._closing.is_set():
                     break
@@ -176,11 +173,11 @@ class StagedStore(Store):
 
     def _load(self, p: int, local: Callable[[], Loaded], shared: Callable[[], Loaded]) -> Loaded:
         n_bytes = int(self.chunk_bytes[p])  # of either place
-        if self.staging.holds(p):
+        if self.staging.holds(self, p):
             try:
                 loaded = local()
             except StoreError:
-                self.staging.discard(p)
+                self.staging.discard(self, p)
             else:
                 self.staging.count("bytes_read_staged", n_bytes)
                 return loaded
@@ -190,7 +187,7 @@ class StagedStore(Store):
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read a partition ahead, from where it will be loaded."""
-        if self.staging.holds(p):
+        if self.staging.holds(self, p):
             self.local.prefetch(p)
         else:
             super().prefetch(p)

@@ -113,7 +113,7 @@ class StoredField:
     encoding: str | None
     """How those stand for the table's (`ooc_mdp.store.encodings`); None where they are those."""
     max_len: int
-    """Values in a chunk, padding included."""
+    """Values in the longest chunk, padding included."""
     max_table_len: int
     """Values of the largest partition's field in the table."""
     compressed: bool
@@ -131,8 +131,10 @@ class RawField:
     """Bytes of the frame without its checksum, or of the values."""
     count: int
     """Stored values that belong to the partition."""
+    length: int
+    """Values of the frame, padding included."""
     block_bytes: int
-    """Decompressed bytes of each block but the last of max_len values; 0 where the buffer has the values."""
+    """Decompressed bytes of each block of the frame but the last; 0 where the buffer has the values."""
     streams: int
     """LZ4 streams of a block other than a short last one, which has one; 0 likewise."""
     shuffled: bool

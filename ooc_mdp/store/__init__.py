@@ -1,4 +1,4 @@
-"""Stores of format 3: transition tables on disk, one chunk for each field and partition."""
+"""Stores of format 4: transition tables on disk, one chunk for each field and partition."""
 
 from ooc_mdp.store.check import Finding, Report, check_store
 from ooc_mdp.store.inspect import inspect_store

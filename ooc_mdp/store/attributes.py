@@ -150,7 +150,6 @@ _TABLE: dict[str, _Rule] = {
 }
 _FIELD: dict[str, _Rule] = {
     "stored": (_is_word, "the name of a type"),
-    "max_len": _count(1),
     "encoding": (lambda value: value is None or _is_word(value), "a word, or null"),
     "cname": (_is_word, "a compressor of blosc"),
     "shuffle": (_is_word, "noshuffle, shuffle or bitshuffle"),

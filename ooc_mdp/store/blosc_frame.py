@@ -1,9 +1,7 @@
 """Values <-> a blosc frame. Knows nothing of partitions or files.
 
-A frame decodes to max_len values, of which a partition uses the first n. The padding costs no memory on
-either side: encoding reads it from untouched zero pages, and decoding stops after the blosc block that holds
-value n, by lowering the frame's decoded size (blosc 1 blocks are independent and found through offsets in the
-frame's head).
+A frame decodes to a padded length (`ooc_mdp.store.layout.padded_length`), of which a partition uses the first values:
+what is decoded is less than 1/32 more than what is used.
 
     byte  0 1 2 3   4..7     8..11      12..15   16 ..
           v . f t   nbytes   blocksize  cbytes   offsets of blocks, blocks
@@ -24,7 +22,7 @@ from numcodecs import blosc
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store.chunk_file import CorruptChunkError, allocate
-from ooc_mdp.store.layout import Field
+from ooc_mdp.store.layout import Field, padded_length
 
 __all__ = ["HEADER_BYTES", "MAX_CHUNK_BYTES", "FrameHeader", "decode_frame", "encode_frame", "frame_header"]
 
@@ -77,8 +75,8 @@ class FrameHeader(NamedTuple):
         return self.typesize if split and self.block_bytes // self.typesize >= _MIN_STREAM else 1
 
 
-def encode_frame(field: Field, values: npt.NDArray[Any], max_len: int, encoding: str | None = None) -> bytes:
-    """Blosc frame of the values padded to max_len.
+def encode_frame(field: Field, values: npt.NDArray[Any], encoding: str | None = None) -> bytes:
+    """Blosc frame of the values, padded.
 
     Parameters
     ----------
@@ -88,16 +86,17 @@ def encode_frame(field: Field, values: npt.NDArray[Any], max_len: int, encoding:
     ------
     StoreError : the padded chunk exceeds what one blosc frame can hold.
     """
-    nbytes = max_len * values.itemsize
+    length = padded_length(values.size)
+    nbytes = length * values.itemsize
     if nbytes > MAX_CHUNK_BYTES:
         raise StoreError(
             f"a chunk of {field.name} would take {nbytes} bytes, one can hold {MAX_CHUNK_BYTES}; "
             "use more or smaller partitions"
         )
-    if values.size == max_len:
+    if values.size == length:
         padded = np.ascontiguousarray(values)
     else:
-        padded = np.zeros(max_len, values.dtype)
+        padded = np.zeros(length, values.dtype)
         padded[: values.size] = values
     codec = field.codec(encoding)
     frame: bytes = blosc.Blosc(
@@ -107,33 +106,27 @@ def encode_frame(field: Field, values: npt.NDArray[Any], max_len: int, encoding:
 
 
 def decode_frame(
-    frame: Bytes, dtype: np.dtype[Any], count: int, max_len: int, new: Callable[[int], Bytes] = allocate
+    frame: Bytes, dtype: np.dtype[Any], count: int, new: Callable[[int], Bytes] = allocate
 ) -> npt.NDArray[Any]:
-    """The first `count` of a frame's max_len values.
+    """The `count` values of a frame; they keep its padding, less than 1/32, in memory.
 
     Parameters
     ----------
-    frame : whole, its checksum compared; its header is modified.
-    new : gives memory of so many bytes for the values.
+    frame : whole, its checksum compared.
+    new : gives memory of so many bytes for the values and their padding.
 
     Raises
     ------
-    CorruptChunkError : the frame is not one of max_len values.
+    CorruptChunkError : the frame is not one of so many values.
     """
-    header = frame_header(frame, max_len * dtype.itemsize)
+    header = frame_header(frame, padded_length(count) * dtype.itemsize)
     wanted = count * dtype.itemsize
     if wanted == 0:
         return np.empty(0, dtype)
-    if wanted > header.n_bytes:
-        raise CorruptChunkError(f"{count} values are expected, the frame holds {max_len}")
+    out = new(wanted if header.uncompressed else header.n_bytes)
     if header.uncompressed:
-        out = new(wanted)
         out[:] = frame[HEADER_BYTES : HEADER_BYTES + wanted]
         return out.view(dtype)
-    nbytes, blocksize = header.n_bytes, header.block_bytes
-    decoded = min(nbytes, -(-wanted // blocksize) * blocksize) if blocksize else nbytes
-    frame[4:8].view("<u4")[0] = decoded
-    out = new(decoded)
     try:
         blosc.decompress(frame, out)
     except (RuntimeError, ValueError) as error:

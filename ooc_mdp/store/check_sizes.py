@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.state_order import GridOrder
-from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
+from ooc_mdp.store.layout import READ_FIELDS, padded_length
+from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
 
@@ -85,24 +86,17 @@ def _order_error(table: Mapping[str, Any], small: Small) -> str | None:
 
 
 def _field_error(table: Mapping[str, Any], small: Small, fields: Mapping[str, ArrayMetadata]) -> str | None:
-    """Whether the fields that others depend on are there, and chunks long enough for every partition."""
+    """Whether the fields that others depend on are there, and chunks no larger than a frame can be."""
     for name, uniform in (("action_ptr", "actions_per_state"), ("successor_ptr", "successors_per_action")):
         if (name in fields) == bool(table[uniform]) and table["n_rows"]:
             return f"must have either the field {name} or the attribute {uniform}"
     if ("original_state" in fields) != (table["state_order"]["kind"] == "array"):
         return "must have the field original_state exactly if its state_order is of kind array"
-    largest = PartitionSizes(
-        int(np.diff(small["partition_ptr"]).max()),
-        int(small["partition_rows"].max()),
-        int(small["partition_transitions"].max()),
-        int(small["partition_halo"].max()),
-    )
-    for name, meta in fields.items():
-        length = largest.of(meta.field.length)
-        if meta.encoding in ("fixed24", "fixed24-delta2"):
-            length = int((small["partition_transitions"] - small["partition_rows"]).max())
-        if length > meta.max_len or meta.max_len * meta.stored.itemsize >= 1 << 31:
-            return f"has a field {name} of {meta.max_len} values a chunk where a partition needs {length}"
+    rows, transitions = small["partition_rows"], small["partition_transitions"]
+    largest = largest_sizes(small["partition_ptr"], rows, transitions, small["partition_halo"])
+    for name, length in largest_chunks(fields, largest, rows, transitions).items():
+        if padded_length(length) * fields[name].stored.itemsize >= 1 << 31:
+            return f"has a field {name} with {length} values in a chunk, which takes 2 GiB or more"
     return None
 
 

@@ -9,16 +9,20 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError, StoreError, raise_system_failure
 from ooc_mdp.store.directory import Directory
-from ooc_mdp.store.layout import chunk_name
 
 __all__ = ["REMEDY", "refuse_missing_states", "unreadable_chunk"]
 
 REMEDY = "convert or generate again"
 
 
-def unreadable_chunk(directory: Directory, name: str, p: int, error: Exception) -> DamagedStoreError:
-    """Why the chunk of a field of partition p cannot be read; raises SystemFailureError where it is not the chunk."""
-    path = directory.path / chunk_name(name, p, 0)
+def unreadable_chunk(directory: Directory, chunk: str, name: str, p: int, error: Exception) -> DamagedStoreError:
+    """Why a field's chunk of partition p, a file in the store's directory, cannot be read.
+
+    Raises
+    ------
+    SystemFailureError : it is not the chunk that is at fault.
+    """
+    path = directory.path / chunk
     raise_system_failure(error, path)
     if not directory.is_at_its_path():
         return DamagedStoreError(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.model.partition import RawField, StoredField
 from ooc_mdp.store.blosc_frame import HEADER_BYTES, decode_frame, frame_header
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, read_frame_file
-from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes
+from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, padded_length
 from ooc_mdp.store.metadata import ArrayMetadata
 
 __all__ = ["FRAME_ALIGNMENT", "aligned", "frame_buffer_bytes", "prefetch_file", "read_frame", "stored_fields"]
@@ -28,15 +28,23 @@ FRAME_ALIGNMENT = 256
 _FRAMED = {("lz4", "shuffle"), ("lz4", "noshuffle"), ("lz4hc", "shuffle"), ("lz4hc", "noshuffle")}
 
 
-def stored_fields(fields: Mapping[str, ArrayMetadata], largest: PartitionSizes) -> tuple[StoredField, ...]:
-    """The table's fields as a store has them, in the order of its arrays; `largest` of any partition."""
+def stored_fields(
+    fields: Mapping[str, ArrayMetadata], most_stored: Mapping[str, int], largest: PartitionSizes
+) -> tuple[StoredField, ...]:
+    """The table's fields as a store has them, in the order of its arrays.
+
+    Parameters
+    ----------
+    most_stored : by field, stored values of the partition that has most of them.
+    largest : of any partition.
+    """
     return tuple(
         StoredField(
             name,
             meta.dtype,
             meta.stored,
             meta.encoding,
-            meta.max_len,
+            padded_length(most_stored[name]),
             largest.of(meta.field.length),
             (meta.cname, meta.shuffle) in _FRAMED,
         )
@@ -76,17 +84,18 @@ def read_frame(
     """
     if not field.compressed:
         frame = read_frame_file(path, entry, allocate(entry.n_bytes + 1), directory)
-        values = decode_frame(frame, field.stored, count, field.max_len)
+        values = decode_frame(frame, field.stored, count)
         if values.nbytes > buffer.size - offset:
             raise CorruptChunkError(f"it takes {values.nbytes} bytes, {buffer.size - offset} of the buffer are left")
         buffer[offset : offset + values.nbytes] = values.view(np.uint8)
-        return RawField(field, offset, values.nbytes, count, 0, 0, False, 0), entry.n_bytes
+        return RawField(field, offset, values.nbytes, count, count, 0, 0, False, 0), entry.n_bytes
     frame = read_frame_file(path, entry, buffer[offset:], directory)
-    header = frame_header(frame, field.max_len * field.stored.itemsize)
+    length = padded_length(count)
+    header = frame_header(frame, length * field.stored.itemsize)
     if header.uncompressed:
-        return RawField(field, offset, frame.size, count, 0, 0, False, HEADER_BYTES), entry.n_bytes
+        return RawField(field, offset, frame.size, count, length, 0, 0, False, HEADER_BYTES), entry.n_bytes
     if header.typesize == field.stored.itemsize and header.is_lz4:
-        raw = RawField(field, offset, frame.size, count, header.block_bytes, header.splits, header.shuffled, 0)
+        raw = RawField(field, offset, frame.size, count, length, header.block_bytes, header.splits, header.shuffled, 0)
         return raw, entry.n_bytes
     raise CorruptChunkError(
         f"its frame (flags {header.flags:#x}, values of {header.typesize} bytes) is not of the codec in its metadata"

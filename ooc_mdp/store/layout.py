@@ -1,19 +1,20 @@
-"""What format 3 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
+"""What format 4 is: names, lengths, types and codecs of the arrays in a store. Nothing here reads or writes.
 
-A store is a Zarr v3 group. A *field* has shape (P, max_len) and chunks (1, max_len): row p is partition p,
-padded with zeros. A *small array* holds a few numbers a partition in a single chunk. ``docs/reference/store-format.md``
-is the table for readers of stores; this module is the one for the code.
+A store is a Zarr v3 group. A *field* is a group of arrays, one for each padded length L: shape (P, L), chunks (1, L).
+Partition p has a chunk in one of them, the shortest that holds its values, so that no partition is padded to the
+length of another. A *small array* holds a few numbers per partition in a single chunk.
+``docs/reference/store-format.md`` is the table for readers of stores; this module is the one for the code.
 
-    successors    c/0/0   [ nnz(0) values | zeros up to max_len ]      codecs: bytes, blosc, crc32c
-                  c/1/0   [ nnz(1) values | zeros up to max_len ]
-    partition_ptr c/0     [ P + 1 values ]                             codecs: bytes, crc32c
+    successors/4096   c.0.0   [ 4010 values | zeros up to 4096 ]       codecs: bytes, blosc, crc32c
+                      c.2.0   [ 4096 values ]
+    successors/48     c.1.0   [ 48 values ]
+    partition_ptr     c/0     [ P + 1 values ]                         codecs: bytes, crc32c
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "FORMAT_VERSION",
     "GROUP_FILE",
     "JOURNAL_FILE",
+    "PADDING",
     "READ_FIELDS",
     "SMALL_ARRAYS",
     "VIRTUAL_FORMAT",
@@ -31,19 +33,27 @@ __all__ = [
     "Field",
     "Length",
     "PartitionSizes",
+    "array_name",
     "chunk_name",
-    "chunk_path",
     "halo_dtype",
+    "padded_length",
     "small_array_shape",
+    "small_chunk_name",
     "successor_dtype",
 ]
 
 FORMAT = "ooc-mdp"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 VIRTUAL_FORMAT = "ooc-mdp-virtual"
 """Format of a virtual store, whose tables are computed on demand."""
 GROUP_FILE = "zarr.json"
 JOURNAL_FILE = ".journal"
+SEPARATOR = "."
+"""Of a field's chunk keys: one file for each chunk, and no directory."""
+_DIGITS = 6
+"""Binary digits of a padded length that may be other than 0."""
+PADDING = 2.0 ** (1 - _DIGITS)
+"""Share of its values by which a chunk is longer at most."""
 
 Length = Literal["states", "states+1", "rows", "rows+1", "transitions", "halo"]
 
@@ -181,14 +191,25 @@ def small_array_shape(name: str, n_partitions: int, n_entries: int, n_fields: in
     }[SMALL_ARRAYS[name][1]]
 
 
-def chunk_name(name: str, *index: int) -> str:
-    """File of one chunk, from the store's directory on, under Zarr's default key encoding."""
-    return "/".join((name, "c", *map(str, index)))
+def padded_length(count: int) -> int:
+    """Values in a chunk of `count` values: rounded up to 6 binary digits, which adds less than 1/32; at least 1."""
+    unit = 1 << max(count.bit_length() - _DIGITS, 0)
+    return max(-(-count // unit) * unit, 1)
 
 
-def chunk_path(root: Path, name: str, *index: int) -> Path:
-    """The same as a path."""
-    return root / chunk_name(name, *index)
+def array_name(name: str, count: int) -> str:
+    """Array of a field that holds the chunks of `count` values, from the store's directory on."""
+    return f"{name}/{padded_length(count)}"
+
+
+def chunk_name(name: str, count: int, p: int) -> str:
+    """File of a field's `count` stored values of partition p, from the store's directory on."""
+    return f"{array_name(name, count)}/c{SEPARATOR}{p}{SEPARATOR}0"
+
+
+def small_chunk_name(name: str) -> str:
+    """File of a small array's only chunk, from the store's directory on."""
+    return "/".join((name, "c", *("0" for _ in small_array_shape(name, 1, 1, 1))))
 
 
 def successor_dtype(n_local: int) -> np.dtype[np.unsignedinteger]:

@@ -1,7 +1,7 @@
 """The manifest: what every chunk file of a store is, and the two hashes that bind the store together.
 
     chunk_lengths, chunk_crc32c, chunk_sha256   one entry for each partition and field
-    fingerprint = SHA-256("ooc-mdp table 3", the attribute `table`, all small arrays, the manifest's among them)
+    fingerprint = SHA-256("ooc-mdp table 4", the attribute `table`, all small arrays, the manifest's among them)
     digest      = SHA-256(all attributes but the digest)
 
 Two writings of one table in the same partitions have the same fingerprint; results, checkpoints and traces carry it.
@@ -22,7 +22,7 @@ from ooc_mdp.store.seal import hash_of
 
 __all__ = ["Manifest", "manifest_arrays", "table_fingerprint"]
 
-_TITLE = "ooc-mdp table 3"
+_TITLE = "ooc-mdp table 4"
 
 
 def table_fingerprint(table: Mapping[str, Any], small: Mapping[str, npt.NDArray[Any]]) -> str:

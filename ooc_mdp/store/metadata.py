@@ -27,8 +27,8 @@ from ooc_mdp.store.layout import (
     SMALL_ARRAYS,
     VIRTUAL_FORMAT,
     Field,
-    chunk_name,
     small_array_shape,
+    small_chunk_name,
 )
 from ooc_mdp.store.manifest import table_fingerprint
 from ooc_mdp.store.mark import ForeignPathError, is_leftover
@@ -58,8 +58,6 @@ class ArrayMetadata:
     field: Field
     dtype: np.dtype[Any]
     """Type in the partition's table (the halo's: on disk)."""
-    max_len: int
-    """Values in a chunk, padding included."""
     stored: np.dtype[Any]
     """Type of the chunks' values."""
     encoding: str | None
@@ -142,7 +140,7 @@ def read_small_arrays(
     small = {}
     for name, (dtype, _) in SMALL_ARRAYS.items():
         shape = small_array_shape(name, table["n_partitions"], table["n_couplings"], len(table["fields"]))
-        chunk = chunk_name(name, *(0 for _ in shape))
+        chunk = small_chunk_name(name)
         try:
             place = root / chunk if directory is None else chunk
             small[name] = read_uncompressed(place, np.dtype(dtype).newbyteorder("<"), shape, directory)
@@ -207,7 +205,7 @@ def _array_metadata(root: Path, field: Field, table: Mapping[str, Any]) -> Array
     dtype = {"probabilities": np.dtype(table["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
     if field.name == "probabilities" and encoding is None and stored != dtype:
         raise StoreError(f"probabilities of {root} are stored as {stored}, the table's type is {dtype}; {_REMEDY}")
-    return ArrayMetadata(field, dtype, given["max_len"], stored, encoding, given["cname"], given["shuffle"])
+    return ArrayMetadata(field, dtype, stored, encoding, given["cname"], given["shuffle"])
 
 
 def _read_json(root: Path, directory: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is known of a partition whose chunks are written: its numbers, and the length, type and checksums of each chunk.
+"""What is known of a partition whose chunks are written: its numbers, and the type and checksums of each chunk.
 
 An entry is all that a process which writes a partition gives back, and a line of the journal.
 """
@@ -22,7 +22,6 @@ class WrittenChunk(NamedTuple):
     """What was written to a chunk file."""
 
     dtype: np.dtype[Any]
-    max_len: int
     encoding: str | None
     entry: ChunkEntry
 
@@ -41,7 +40,7 @@ class PartitionEntry:
     def record(self) -> dict[str, Any]:
         """Plain values, without the halo, and without the boundary, which is written anew in each run."""
         chunks = {
-            name: [c.dtype.name, c.max_len, c.encoding, c.entry.n_bytes, c.entry.crc32c, (c.entry.sha256 or b"").hex()]
+            name: [c.dtype.name, c.encoding, c.entry.n_bytes, c.entry.crc32c, (c.entry.sha256 or b"").hex()]
             for name, c in self.chunks.items()
             if name != "boundary"
         }
@@ -51,7 +50,7 @@ class PartitionEntry:
     def from_record(cls, p: int, record: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`record`."""
         chunks = {
-            name: WrittenChunk(np.dtype(dtype), max_len, encoding, ChunkEntry(n_bytes, crc, bytes.fromhex(digest)))
-            for name, (dtype, max_len, encoding, n_bytes, crc, digest) in record["chunks"].items()
+            name: WrittenChunk(np.dtype(dtype), encoding, ChunkEntry(n_bytes, crc, bytes.fromhex(digest)))
+            for name, (dtype, encoding, n_bytes, crc, digest) in record["chunks"].items()
         }
         return cls(p, PartitionSummary.from_json(record["note"]), chunks)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionSummary", "fits_float32"]
 
 _RANGES = ("reward_range", "duration_range", "row_sum_range")
-_NUMBERS = ("actions", "successors", "max_actions", "max_successors", "float32_durations", *_RANGES)
+_NUMBERS = ("actions", "successors", "max_successors", "float32_durations", *_RANGES)
 _OPTIONAL = tuple(f.name for f in FIELDS.values() if f.optional and not f.name.endswith("_ptr"))
 
 
@@ -34,7 +34,6 @@ class PartitionSummary:
     """Actions of each of its states, 0 where they differ."""
     successors: int
     """Transitions of each of its rows, 0 where they differ."""
-    max_actions: int
     max_successors: int
     float32_durations: bool
     """Whether float32 holds its durations without loss."""
@@ -63,7 +62,6 @@ class PartitionSummary:
             PartitionSizes(actions.size, counts.size, part.successors.size, part.halo.size),
             max_actions if actions.min() == max_actions else 0,
             max_successors if counts.min(initial=max_successors) == max_successors else 0,
-            max_actions,
             max_successors,
             fits_float32(durations),
             (float(min(a.min() for a in rewards)), float(max(a.max() for a in rewards))),

@@ -20,7 +20,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.blosc_frame import decode_frame, encode_frame
 from ooc_mdp.store.chunk_file import CorruptChunkError, allocate, is_intact, read_frame_file, write_chunk
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
-from ooc_mdp.store.layout import FIELDS, chunk_path, halo_dtype
+from ooc_mdp.store.layout import FIELDS, PartitionSizes, chunk_name, halo_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.partition_entry import PartitionEntry, WrittenChunk
 from ooc_mdp.store.partition_summary import PartitionSummary
@@ -38,7 +38,7 @@ class PartitionWriter:
     root: Path
 
     def write(self, p: int, part: PartitionArrays, schema: TableSchema) -> PartitionEntry:
-        """Write partition p as a table of that schema and of p has it; boundary and padded halo wait for `finish`.
+        """Write partition p as a table of that schema and of p has it; its boundary waits for `finish`.
 
         Raises
         ------
@@ -72,9 +72,8 @@ class PartitionWriter:
         for name in schema.optional:
             if arrays[name] is None:
                 arrays[name] = _default(name, note, schema, layout)
-        own = replace(schema, max_halo=note.sizes.halo)
         chunks = {
-            name: self._write(name, p, values, own, layout) for name, values in arrays.items() if values is not None
+            name: self._write(name, p, values, schema, layout) for name, values in arrays.items() if values is not None
         }
         return PartitionEntry(p, note, chunks, part.halo)
 
@@ -108,9 +107,10 @@ class PartitionWriter:
     def restore(self, p: int, record: Mapping[str, Any]) -> PartitionEntry | None:
         """The entry of a partition that an earlier run wrote; None if a chunk is not as it was written then."""
         entry = PartitionEntry.from_record(p, record)
-        if not all(is_intact(chunk_path(self.root, name, p, 0), chunk.entry) for name, chunk in entry.chunks.items()):
+        paths = {name: self._path(name, p, chunk, entry.note.sizes) for name, chunk in entry.chunks.items()}
+        if not all(is_intact(paths[name], chunk.entry) for name, chunk in entry.chunks.items()):
             return None
-        halo = self._read("halo", p, entry.chunks["halo"], entry.note.sizes.halo)
+        halo = self._read("halo", entry)
         return replace(entry, halo=halo.astype(np.int64))
 
     def _check_root(self) -> None:
@@ -123,7 +123,7 @@ class PartitionWriter:
 
     def _write(self, name: str, p: int, values: Array, schema: TableSchema, layout: RowLayout | None) -> WrittenChunk:
         """Write a chunk of values in the table's type, encoded where the schema says so."""
-        encoding, max_len = schema.encoding_of(name), schema.length_of(name)
+        encoding = schema.encoding_of(name)
         values = values.astype(schema.dtype_of(name), copy=False)
         if encoding is not None and layout is not None:
             try:
@@ -133,24 +133,27 @@ class PartitionWriter:
                     f"local row {error.row} of partition {p} is not made of multiples of 2**-24 that sum to 1, "
                     f"although its problem says that all are (dyadic_probabilities)"
                 ) from error
-        frame = encode_frame(FIELDS[name], values, max_len, encoding)
-        return WrittenChunk(values.dtype, max_len, encoding, write_chunk(chunk_path(self.root, name, p, 0), frame))
+        frame = encode_frame(FIELDS[name], values, encoding)
+        path = self.root / chunk_name(name, values.size, p)
+        return WrittenChunk(values.dtype, encoding, write_chunk(path, frame))
 
     def _values(self, name: str, entry: PartitionEntry, schema: TableSchema, layout: RowLayout | None = None) -> Array:
         """What was given to :meth:`_write`, as it was written last."""
-        chunk, sizes = entry.chunks[name], entry.note.sizes
-        count = stored_count(sizes.of(FIELDS[name].length), chunk.encoding, sizes)
-        values = self._read(name, entry.partition, chunk, count)
+        chunk, values = entry.chunks[name], self._read(name, entry)
         if chunk.encoding is None or layout is None:
             return values
         return decode(chunk.encoding, values, _decoded_dtype(name, chunk, schema), layout)
 
-    def _read(self, name: str, p: int, chunk: WrittenChunk, count: int) -> Array:
-        """The first `count` values of a chunk; StoreError where it is not what was written."""
-        path = chunk_path(self.root, name, p, 0)
+    def _path(self, name: str, p: int, chunk: WrittenChunk, sizes: PartitionSizes) -> Path:
+        return self.root / chunk_name(name, stored_count(sizes.of(FIELDS[name].length), chunk.encoding, sizes), p)
+
+    def _read(self, name: str, entry: PartitionEntry) -> Array:
+        """The stored values of a chunk; StoreError where it is not what was written."""
+        chunk, sizes = entry.chunks[name], entry.note.sizes
+        path = self._path(name, entry.partition, chunk, sizes)
         try:
             frame = read_frame_file(path, chunk.entry, allocate(chunk.entry.n_bytes + 1))
-            return decode_frame(frame, chunk.dtype, count, chunk.max_len)
+            return decode_frame(frame, chunk.dtype, stored_count(sizes.of(FIELDS[name].length), chunk.encoding, sizes))
         except CorruptChunkError as error:
             raise StoreError(f"{path} is not what was written a moment ago: {error}; look at the disk") from error
 
@@ -158,15 +161,11 @@ class PartitionWriter:
         """Where the rows lie, of which the partition's own chunks say what is not uniform in it."""
         note, pointers = entry.note, {}
         if not note.actions:
-            pointers["action_ptr"] = self._pointer("action_ptr", entry)
+            pointers["action_ptr"] = self._read("action_ptr", entry)
         if not note.successors:
             has_rows = "successor_ptr" in entry.chunks
-            pointers["successor_ptr"] = self._pointer("successor_ptr", entry) if has_rows else np.zeros(1, np.uint32)
+            pointers["successor_ptr"] = self._read("successor_ptr", entry) if has_rows else np.zeros(1, np.uint32)
         return RowLayout(note.sizes, note.actions, note.successors, **pointers)
-
-    def _pointer(self, name: str, entry: PartitionEntry) -> npt.NDArray[np.uint32]:
-        count = entry.note.sizes.of(FIELDS[name].length)
-        return self._read(name, entry.partition, entry.chunks[name], count)
 
 
 def _default(name: str, note: PartitionSummary, schema: TableSchema, layout: RowLayout) -> Array:
@@ -193,7 +192,7 @@ def _is_final(name: str, entry: PartitionEntry, schema: TableSchema) -> bool:
     chunk = entry.chunks.get(name)
     if chunk is None or name == "boundary":
         return False
-    return chunk[:3] == (schema.stored_dtype(name), schema.length_of(name), schema.encoding_of(name))
+    return chunk[:2] == (schema.stored_dtype(name), schema.encoding_of(name))
 
 
 def _decoded_dtype(name: str, chunk: WrittenChunk, schema: TableSchema) -> np.dtype[Any]:

@@ -30,6 +30,7 @@ from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_buffer_bytes, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
+from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes, scratch_bytes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
 
@@ -45,7 +46,7 @@ class Store:
     attributes: dict[str, Any]
     """Those of table and about, as ``docs/reference/store-format.md`` lists them, by their own names."""
     fields: dict[str, ArrayMetadata]
-    """Type and padded length of each field that this store has."""
+    """Type and encoding of each field that this store has."""
     partition_ptr: IntArray
     """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
     partition_rows: IntArray
@@ -124,14 +125,7 @@ class Store:
     @property
     def scratch_bytes(self) -> int:
         """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values."""
-        held = np.zeros_like(self.chunk_bytes)
-        for name, meta in self.fields.items():
-            if meta.encoding is not None and name != "successors":  # which are decoded in place
-                values = self.partition_rows * 2  # two forms at once, the table's apart
-                if meta.field.length == "transitions":
-                    values = self.partition_transitions - self.partition_rows
-                np.maximum(held, values * meta.stored.itemsize, out=held)
-        return int(self.chunk_bytes.max() + held.max())
+        return scratch_bytes(self.fields, self.chunk_bytes, self.partition_rows, self.partition_transitions)
 
     @cached_property
     def n_rows(self) -> int:
@@ -189,6 +183,15 @@ class Store:
             int(self.partition_halo[p]),
         )
 
+    def stored_values(self, name: str, p: int) -> int:
+        """Number of values in the chunk of a field of partition p, without padding."""
+        meta, sizes = self.fields[name], self.sizes(p)
+        return stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
+
+    def chunk_name(self, name: str, p: int) -> str:
+        """File of a field's chunk of partition p, from the store's directory on."""
+        return chunk_name(name, self.stored_values(name, p), p)
+
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table and the bytes read from disk for it.
 
@@ -230,19 +233,17 @@ class Store:
         meta = self.fields.get(name)
         if meta is None:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
-        entry = self._entries[name][p]
-        sizes = self.sizes(p)
-        count = stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
+        entry, count = self._entries[name][p], self.stored_values(name, p)
         with memory.scratch() as scratch:
             # Values that are not decoded in place are needed until they are decoded only.
             passing = meta.encoding is not None and meta.encoding not in IN_PLACE
             new = partial(scratch.buffer, "values") if passing else partial(memory.empty, dtype=np.uint8)
             chunk = scratch.buffer("chunk", entry.n_bytes + 1)
             try:
-                frame = read_frame_file(chunk_name(name, p, 0), entry, chunk, self.directory.fd)
-                stored = decode_frame(frame, meta.stored, count, meta.max_len, new)
+                frame = read_frame_file(chunk_name(name, count, p), entry, chunk, self.directory.fd)
+                stored = decode_frame(frame, meta.stored, count, new)
             except (CorruptChunkError, OSError) as error:
-                raise unreadable_chunk(self.directory, name, p, error) from error
+                raise unreadable_chunk(self.directory, chunk_name(name, count, p), name, p, error) from error
             n_bytes = entry.n_bytes
             if meta.encoding is None:
                 return _of_type(stored, meta.dtype, memory), n_bytes
@@ -255,13 +256,9 @@ class Store:
     @cached_property
     def stored_fields(self) -> tuple[StoredField, ...]:
         """How the table's fields are stored, in the order of PartitionTable's arrays."""
-        largest = PartitionSizes(
-            int(np.diff(self.partition_ptr).max()),
-            int(self.partition_rows.max()),
-            int(self.partition_transitions.max()),
-            int(self.partition_halo.max()),
-        )
-        return stored_fields(self.fields, largest)
+        rows, transitions = self.partition_rows, self.partition_transitions
+        largest = largest_sizes(self.partition_ptr, rows, transitions, self.partition_halo)
+        return stored_fields(self.fields, largest_chunks(self.fields, largest, rows, transitions), largest)
 
     @cached_property
     def frame_buffer_bytes(self) -> int:
@@ -287,14 +284,13 @@ class Store:
         fields: list[RawField] = []
         end = total = 0
         entries, directory = self._entries, self.directory.fd
-        rest = chunk_name("", p, 0)
         for stored in self.stored_fields:
-            name = stored.name
-            count = stored_count(sizes.of(self.fields[name].field.length), stored.encoding, sizes)
+            name, count = stored.name, self.stored_values(stored.name, p)
+            path = chunk_name(name, count, p)
             try:
-                raw, n_read = read_frame(name + rest, entries[name][p], stored, count, buffer, aligned(end), directory)
+                raw, n_read = read_frame(path, entries[name][p], stored, count, buffer, aligned(end), directory)
             except (CorruptChunkError, OSError) as error:
-                raise unreadable_chunk(self.directory, name, p, error) from error
+                raise unreadable_chunk(self.directory, path, name, p, error) from error
             fields.append(raw)
             end = raw.offset + raw.n_bytes
             total += n_read
@@ -314,9 +310,8 @@ class Store:
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
-        rest = chunk_name("", p, 0)
         for stored in self.stored_fields:
-            prefetch_file(stored.name + rest, self.directory.fd)
+            prefetch_file(self.chunk_name(stored.name, p), self.directory.fd)
 
     def _check_pointers(self, p: int, action_ptr: npt.NDArray[Any], successor_ptr: npt.NDArray[Any]) -> None:
         """Refuse pointers that leave the arrays, and rows longer than the store says: loops follow them."""

@@ -1,6 +1,6 @@
 """A store in the making: what is known of its partitions, and its metadata once all of them are written.
 
-What the whole store needs but only the last partition settles (padded lengths, the type of successors, which optional
+What the whole store needs but only the last partition settles (the type of successors, which optional
 fields exist, who is in whose halo) is a :class:`TableSchema` of the partitions so far. Chunks are written by a
 :class:`PartitionWriter`, in any process and order; here their entries come together:
 
@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.store.layout import FIELDS
+from ooc_mdp.store.encodings import stored_count
+from ooc_mdp.store.layout import FIELDS, padded_length
 from ooc_mdp.store.manifest import manifest_arrays
 from ooc_mdp.store.partition_entry import PartitionEntry, WrittenChunk
 from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.state_set import StateSet
-from ooc_mdp.store.zarr_metadata import write_metadata
+from ooc_mdp.store.zarr_metadata import StoredAs, write_metadata
 
 __all__ = ["StoreWriter"]
 
@@ -102,7 +103,7 @@ class StoreWriter:
             "coupling_partitions": np.concatenate([note.coupling_partitions for note in notes]),
             "coupling_mass": np.concatenate([note.coupling_mass for note in notes]),
         }
-        stored = {n: (schema.stored_dtype(n), schema.length_of(n), schema.encoding_of(n)) for n in fields}
+        stored = {n: StoredAs(schema.stored_dtype(n), schema.encoding_of(n), self._lengths(n)) for n in fields}
         sizes = {
             "n_states": schema.n_states,
             "n_rows": int(rows.sum()),
@@ -116,6 +117,12 @@ class StoreWriter:
             "state_order": dict(state_order),
         }
         write_metadata(self.root, stored, small, sizes, about)
+
+    def _lengths(self, name: str) -> list[int]:
+        """Padded lengths of a field's chunks."""
+        length, encoding = FIELDS[name].length, self.schema.encoding_of(name)
+        sizes = [entry.note.sizes for entry in self._entries.values()]
+        return sorted({padded_length(stored_count(each.of(length), encoding, each)) for each in sizes})
 
     def _partition_bytes(self, read: list[str]) -> IntArray:
         total = np.zeros(self.n_partitions, np.int64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -17,16 +17,38 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.storage import MemoryStore
 
 from ooc_mdp.store.chunk_file import write_file
-from ooc_mdp.store.layout import FIELDS, FORMAT, FORMAT_VERSION, GROUP_FILE, SMALL_ARRAYS, Codec, chunk_path
+from ooc_mdp.store.layout import (
+    FIELDS,
+    FORMAT,
+    FORMAT_VERSION,
+    GROUP_FILE,
+    SEPARATOR,
+    SMALL_ARRAYS,
+    Codec,
+    array_name,
+    small_chunk_name,
+)
 from ooc_mdp.store.manifest import table_fingerprint
 from ooc_mdp.store.seal import digest_of
 
-__all__ = ["remove_metadata", "write_metadata"]
+__all__ = ["StoredAs", "remove_metadata", "write_metadata"]
+
+
+class StoredAs(NamedTuple):
+    """How the chunks of a field are stored."""
+
+    dtype: np.dtype[Any]
+    encoding: str | None
+    lengths: Sequence[int]
+    """Padded lengths of the chunks that there are."""
+
+
+_FIELD_GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 
 
 def write_metadata(
     root: Path,
-    fields: Mapping[str, tuple[np.dtype[Any], int, str | None]],
+    fields: Mapping[str, StoredAs],
     small: Mapping[str, npt.NDArray[Any]],
     sizes: Mapping[str, Any],
     about: Mapping[str, Any],
@@ -35,18 +57,20 @@ def write_metadata(
 
     Parameters
     ----------
-    fields : stored type, padded length and encoding of each, in the format's order.
+    fields : by name, in the format's order.
     small : every small array.
     sizes : the attributes of `table` but `fields`.
     about : the attributes of that name.
     """
     described = {}
-    for name, (dtype, max_len, encoding) in fields.items():
+    for name, (dtype, encoding, lengths) in fields.items():
         codec = FIELDS[name].codec(encoding)
-        _describe(root / name, (sizes["n_partitions"], max_len), (1, max_len), dtype, codec)
+        for length in lengths:
+            shape = (sizes["n_partitions"], length)
+            _describe(root / array_name(name, length), shape, (1, length), dtype, codec)
+        write_file(root / name / GROUP_FILE, json.dumps(_FIELD_GROUP, indent=2).encode())
         described[name] = {
             "stored": dtype.name,
-            "max_len": int(max_len),
             "encoding": encoding,
             "cname": codec.cname,
             "shuffle": codec.shuffle,
@@ -54,7 +78,7 @@ def write_metadata(
     typed = {n: np.ascontiguousarray(a, np.dtype(SMALL_ARRAYS[n][0]).newbyteorder("<")) for n, a in small.items()}
     for name, values in typed.items():
         _describe(root / name, values.shape, values.shape, values.dtype, None)
-        path = chunk_path(root, name, *(0 for _ in values.shape))
+        path = root / small_chunk_name(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         data = values.tobytes()
         write_file(path, data, google_crc32c.value(data).to_bytes(4, "little"))
@@ -77,6 +101,8 @@ def _describe(
     metadata = json.loads(_array_like(len(shape), dtype, codec))
     metadata["shape"] = [int(n) for n in shape]
     metadata["chunk_grid"]["configuration"]["chunk_shape"] = [int(n) for n in chunks]
+    if codec is not None:
+        metadata["chunk_key_encoding"]["configuration"]["separator"] = SEPARATOR
     root.mkdir(exist_ok=True)
     write_file(root / GROUP_FILE, json.dumps(metadata, indent=2).encode())
 
@@ -109,7 +135,7 @@ def remove_metadata(root: Path) -> None:
     """Remove what :func:`write_metadata` wrote, or began to; chunks of fields stay."""
     for name in SMALL_ARRAYS:
         shutil.rmtree(root / name, ignore_errors=True)
-    for path in (root, *(root / name for name in FIELDS)):
+    for path in (root, *(root / name for name in FIELDS), *(a for name in FIELDS for a in (root / name).glob("*"))):
         (path / GROUP_FILE).unlink(missing_ok=True)
         for begun in path.glob("zarr.*.partial"):  # zarr was killed before it gave the file its name
             begun.unlink()

@@ -146,7 +146,7 @@ def test_check_finds_a_flipped_byte_and_ends_with_1(place, tmp_path):
     assert ooc("generate", "GW-16x4", tmp_path / "s", "--partitions", 4).status == 0
     whole = ooc("check", tmp_path / "s", "--json")
     assert (whole.status, whole.figures) == (0, {"valid": True, "n_partitions": 4, "findings": []})
-    chunk = next(p for p in (tmp_path / "s" / "probabilities" / "c").rglob("*") if p.is_file())
+    chunk = next(p for p in (tmp_path / "s" / "probabilities").rglob("c.*"))
     raw = bytearray(chunk.read_bytes())
     raw[len(raw) // 2] ^= 4
     chunk.write_bytes(raw)

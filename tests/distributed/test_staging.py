@@ -27,7 +27,7 @@ from ooc_mdp.distributed.worker import run_worker
 from ooc_mdp.errors import DamagedStoreError, MemoryBudgetError, OptionsError, StoreError
 from ooc_mdp.model.solution import Outcome, WorkerStatistics
 from ooc_mdp.store import Store
-from ooc_mdp.store.layout import READ_FIELDS, chunk_name
+from ooc_mdp.store.layout import READ_FIELDS
 from ooc_mdp.store.mark import MARK_FILE
 from ooc_mdp.store.seal import digest_of
 
@@ -54,7 +54,7 @@ def files_in(directory: Path) -> list[str]:
 
 
 def chunks_of(store: Store, *partitions: int) -> list[str]:
-    return sorted(chunk_name(name, p, 0) for name in READ_FIELDS if name in store.fields for p in partitions)
+    return sorted(store.chunk_name(name, p) for name in READ_FIELDS if name in store.fields for p in partitions)
 
 
 def assert_same_table(store: Store, other: Store, p: int) -> None:
@@ -120,7 +120,7 @@ def test_a_damaged_copy_is_read_once_and_the_store_from_then_on(
     damage: str, node: NodeStaging, ragged: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.copy(ragged, [4])
-    copy = node.path / chunk_name("rewards", 4, 0)
+    copy = node.path / ragged.chunk_name("rewards", 4)
     content = bytearray(copy.read_bytes())
     content[len(content) // 2] ^= 1
     if damage == "missing":
@@ -143,7 +143,7 @@ def test_damage_of_the_shared_store_is_an_error_with_and_without_a_copy(
     node: NodeStaging, tmp_path: Path, clusters: Clusters
 ) -> None:
     store = ooc_mdp.generate("GW-24x4", tmp_path / "s", {"seed": 1}, partitions=4, threads=1)
-    (store.path / chunk_name("rewards", 1, 0)).unlink()
+    (store.path / store.chunk_name("rewards", 1)).unlink()
     with pytest.raises(DamagedStoreError, match="field rewards of partition 1 is missing"):
         node.over(store).read(1)
     warning = node.copy(store, [0, 1])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forge import accept, read_small, seal, write_frame, write_small
+from forge import accept, chunk_path, read_small, seal, write_frame, write_small
 from store_models import Action, Model, ModelSource, State, model_in, random_model
 
 from ooc_mdp.errors import StoreError
@@ -16,7 +16,6 @@ from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
-from ooc_mdp.store.layout import chunk_path
 
 
 @pytest.fixture
@@ -32,8 +31,8 @@ def rewrite(store: Store, name: str, p: int, change) -> None:
     change(values)
     if meta.encoding is not None:
         values = encode(meta.encoding, values, store._row_layout(p, {}))
-    frame = encode_frame(meta.field, values.astype(meta.stored, copy=False), meta.max_len)
-    write_frame(chunk_path(store.path, name, p, 0), frame)
+    frame = encode_frame(meta.field, values.astype(meta.stored, copy=False))
+    write_frame(chunk_path(store.path, name, p), frame)
     accept(store)
 
 
@@ -149,12 +148,14 @@ def test_rows_that_end_the_process_bound_nothing(tmp_path: Path) -> None:
 
 
 def test_check_names_files_that_do_not_belong(store: Store) -> None:
-    for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
+    array = store.chunk_name("halo", 1).rpartition("/")[0]
+    surplus = ("notes.txt", f"{array}/c.9.0", f"{array}/c.1.1", "halo/extra")
+    for path in surplus:
         (store.path / path).touch()
     (store.path / "partition_ptr" / "zarr.json").unlink()
     messages = [str(f) for f in check_store(store).findings]
     assert len(messages) == 5
-    for path in ("notes.txt", "halo/c/9", "halo/c/1/1", "halo/extra"):
+    for path in surplus:
         assert any("unexpected" in m and m.endswith(path) for m in messages)
     assert any("missing" in m and "partition_ptr" in m for m in messages)
 

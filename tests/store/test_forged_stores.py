@@ -19,7 +19,7 @@ FORGE = """
 import shutil, sys
 from pathlib import Path
 import numpy as np
-from forge import read_attributes, read_small, reseal, seal, write_frame, write_small
+from forge import chunk_path, read_attributes, read_small, reseal, seal, write_frame, write_small
 from store_models import ModelSource, random_model
 import ooc_mdp
 from ooc_mdp.io.conversion import ConvertOptions, convert
@@ -27,7 +27,7 @@ from ooc_mdp.errors import OocMdpError
 from ooc_mdp.store import open_store, check_store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
-from ooc_mdp.store.layout import SMALL_ARRAYS, chunk_path
+from ooc_mdp.store.layout import SMALL_ARRAYS
 
 place, count, seed, device = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 rng = np.random.default_rng(seed)
@@ -58,9 +58,8 @@ def forge(path, whole):
     elif kind == 2:  # a field's description
         fields = read_attributes(path)["table"]["fields"]
         name = rng.choice(list(fields))
-        key = rng.choice(["max_len", "stored", "encoding"])
-        value = {"max_len": int(abs(int(rng.choice(extremes)))) or 1,
-                 "stored": rng.choice(["uint8", "uint16", "uint32", "float32", "float64", "int64", "bool"]).item(),
+        key = rng.choice(["stored", "encoding"])
+        value = {"stored": rng.choice(["uint8", "uint16", "uint32", "float32", "float64", "int64", "bool"]).item(),
                  "encoding": rng.choice(["row-delta", "fixed24", "fixed24-delta2", "float32-delta2"]).item()}[key]
         seal_with(path, lambda t: t["fields"][name].update({key: value}))
     else:  # values of a chunk
@@ -73,8 +72,8 @@ def forge(path, whole):
                 values[rng.integers(values.size)] = np.array(rng.choice(extremes)).astype(values.dtype)
         if meta.encoding is not None:
             values = encode(meta.encoding, values, whole._row_layout(p, {}))
-        frame = encode_frame(meta.field, values.astype(meta.stored, copy=False), meta.max_len)
-        write_frame(chunk_path(path, name, p, 0), frame)
+        frame = encode_frame(meta.field, values.astype(meta.stored, copy=False))
+        write_frame(chunk_path(path, name, p), frame)
         reseal(path)
 
 def seal_with(path, change):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forge import accept, write_frame
+from forge import accept, chunk_path, write_frame
 from frame_cases import recoded
 from numcodecs import blosc
 from store_models import ModelSource, random_model
@@ -19,7 +19,6 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import RowLayout, decode
 from ooc_mdp.store.frames import FRAME_ALIGNMENT
-from ooc_mdp.store.layout import chunk_path
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def assert_frames_hold_the_table(store: Store) -> None:
             expected = getattr(table, f.field.name)
             np.testing.assert_array_equal(values.astype(expected.dtype), expected, strict=True)
             assert f.field.max_table_len >= expected.size
-            assert f.field.max_len >= f.count
+            assert f.field.max_len >= f.length >= f.count
         assert raw.n_bytes == end
 
 
@@ -113,9 +112,9 @@ def test_values_that_do_not_compress_are_found_behind_the_header(tmp_path: Path)
     model = random_model(1, 30)
     store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=1, threads=1))
     meta = store.fields["rewards"]
-    noise = np.frombuffer(np.random.default_rng(0).bytes(meta.max_len * 8), np.float64)
-    frame = encode_frame(meta.field, noise, meta.max_len)
-    write_frame(chunk_path(store.path, "rewards", 0, 0), frame)
+    noise = np.frombuffer(np.random.default_rng(0).bytes(store.stored_values("rewards", 0) * 8), np.float64)
+    frame = encode_frame(meta.field, noise)
+    write_frame(chunk_path(store.path, "rewards", 0), frame)
     accept(store)
     buffer = np.empty(store.frame_buffer_bytes, np.uint8)
     raw = next(f for f in store.read_frames(0, buffer).fields if f.field.name == "rewards")
@@ -125,7 +124,7 @@ def test_values_that_do_not_compress_are_found_behind_the_header(tmp_path: Path)
 
 @pytest.mark.parametrize("position", [0, 9, 40, -1])
 def test_any_changed_byte_is_reported_with_field_partition_and_file(ragged: Store, position: int) -> None:
-    path = chunk_path(ragged.path, "successors", 2, 0)
+    path = chunk_path(ragged.path, "successors", 2)
     content = bytearray(path.read_bytes())
     content[position] ^= 0x20
     path.write_bytes(content)
@@ -137,7 +136,7 @@ def test_any_changed_byte_is_reported_with_field_partition_and_file(ragged: Stor
 
 def test_a_missing_chunk_and_one_that_outgrew_the_store_are_reported(ragged: Store) -> None:
     buffer = np.empty(ragged.frame_buffer_bytes, np.uint8)
-    path = chunk_path(ragged.path, "halo", 0, 0)
+    path = chunk_path(ragged.path, "halo", 0)
     content = path.read_bytes()
     path.unlink()
     with pytest.raises(StoreError, match=r"field halo of partition 0 is missing"):
@@ -148,7 +147,7 @@ def test_a_missing_chunk_and_one_that_outgrew_the_store_are_reported(ragged: Sto
 
 
 def test_a_frame_of_another_codec_than_its_metadata_says_is_damage(ragged: Store) -> None:
-    path = chunk_path(ragged.path, "rewards", 0, 0)
+    path = chunk_path(ragged.path, "rewards", 0)
     meta = ragged.fields["rewards"]
     values = np.frombuffer(blosc.decompress(path.read_bytes()[:-4]), meta.stored).copy()
     write_frame(path, blosc.Blosc("zstd", 9, blosc.SHUFFLE, typesize=8).encode(values))
@@ -163,7 +162,7 @@ def test_a_buffer_that_is_too_small_is_refused_before_anything_is_read(ragged: S
 
 
 def test_prefetching_changes_nothing_and_leaves_faults_to_the_read(ragged: Store) -> None:
-    chunk_path(ragged.path, "halo", 0, 0).unlink()
+    chunk_path(ragged.path, "halo", 0).unlink()
     for p in range(ragged.n_partitions):
         ragged.prefetch(p)
     assert ragged.read_frames(1, np.empty(ragged.frame_buffer_bytes, np.uint8)).index == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from forge import accept, read_small, reseal, write_frame, write_small
+from forge import accept, chunk_path, read_small, reseal, write_frame, write_small
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import DOCS
@@ -24,7 +24,7 @@ from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.blosc_frame import encode_frame
-from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, chunk_path
+from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, padded_length, small_chunk_name
 from ooc_mdp.store.mark import MARK_FILE
 
 
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_small_arrays_are_what_zarr_reads(store: Store) -> None:
     group = zarr.open_group(store.path, mode="r")
-    assert set(group.array_keys()) == {*store.fields, *SMALL_ARRAYS}
+    assert (set(group.group_keys()), set(group.array_keys())) == (set(store.fields), set(SMALL_ARRAYS))
     for name in SMALL_ARRAYS:
         owner = {"coupling": store.coupling, "chunk": store.manifest}.get(name.split("_")[0], store)
         held = getattr(owner, name.split("_", 1)[1]) if owner is not store and name != "chunk_bytes" else None
@@ -58,22 +58,37 @@ def test_the_manifest_has_what_sha256sum_prints(store: Store) -> None:
     assert list(group.attrs["table"]["fields"]) == list(store.manifest.fields)
     for i, name in enumerate(store.manifest.fields):
         for p in range(4):
-            content = chunk_path(store.path, name, p, 0).read_bytes()
+            content = chunk_path(store.path, name, p).read_bytes()
             assert group["chunk_lengths"][p, i] == len(content)
             assert group["chunk_crc32c"][p, i] == int.from_bytes(content[-4:], "little")
             assert bytes(group["chunk_sha256"][p, i]).hex() == hashlib.sha256(content).hexdigest()
 
 
+def arrays_of(store: Store) -> list[tuple[str, int]]:
+    """Field and padded length of every array that holds chunks."""
+    return sorted(
+        {
+            (name, padded_length(store.stored_values(name, p)))
+            for name in store.fields
+            for p in range(store.n_partitions)
+        }
+    )
+
+
 def test_metadata_are_byte_for_byte_what_zarr_writes(store: Store, tmp_path: Path) -> None:
-    for name, meta in store.fields.items():
-        codec = FIELDS[name].codec(meta.encoding)
+    arrays = {f"{name}/{length}": (store.fields[name], length) for name, length in arrays_of(store)}
+    for name in store.fields:
+        zarr.create_group(tmp_path / "zarr" / name)
+    for path, (meta, length) in arrays.items():
+        codec = meta.field.codec(meta.encoding)
         blosc = BloscCodec(
             typesize=meta.stored.itemsize, cname=codec.cname, clevel=codec.clevel, shuffle=codec.shuffle, blocksize=0
         )
         zarr.create_array(
-            tmp_path / "zarr" / name,
-            shape=(store.n_partitions, meta.max_len),
-            chunks=(1, meta.max_len),
+            tmp_path / "zarr" / path,
+            shape=(store.n_partitions, length),
+            chunks=(1, length),
+            chunk_key_encoding={"name": "default", "separator": "."},
             dtype=meta.stored,
             serializer=BytesCodec(),
             compressors=(blosc, Crc32cCodec()),
@@ -92,13 +107,13 @@ def test_metadata_are_byte_for_byte_what_zarr_writes(store: Store, tmp_path: Pat
             filters=None,
             fill_value=0,
         )
-    for name in (*store.fields, *SMALL_ARRAYS):
+    for name in (*store.fields, *arrays, *SMALL_ARRAYS):
         assert (store.path / name / "zarr.json").read_bytes() == (tmp_path / "zarr" / name / "zarr.json").read_bytes()
 
 
 def test_every_chunk_has_its_file_even_where_it_is_all_padding(store: Store) -> None:
     for name in store.fields:
-        assert sorted(p.parent.name for p in store.path.glob(f"{name}/c/*/0")) == ["0", "1", "2", "3"]
+        assert sorted(p.name for p in store.path.glob(f"{name}/*/c.*")) == ["c.0.0", "c.1.0", "c.2.0", "c.3.0"]
 
 
 def test_many_threads_read_the_same_tables(store: Store) -> None:
@@ -122,7 +137,7 @@ def test_many_threads_read_the_same_tables(store: Store) -> None:
 @pytest.mark.parametrize("name", [f.name for f in FIELDS.values() if f.read and f.name != "original_state"])
 @pytest.mark.parametrize("where", [0, 5, -1])
 def test_a_flipped_bit_is_found_by_read_and_by_check(store: Store, name: str, where: int) -> None:
-    path = chunk_path(store.path, name, 2, 0)
+    path = chunk_path(store.path, name, 2)
     damaged = bytearray(path.read_bytes())
     damaged[where] ^= 1
     path.write_bytes(damaged)
@@ -133,7 +148,7 @@ def test_a_flipped_bit_is_found_by_read_and_by_check(store: Store, name: str, wh
 
 
 def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> None:
-    path = chunk_path(store.path, "halo", 1, 0)
+    path = chunk_path(store.path, "halo", 1)
     path.write_bytes(path.read_bytes()[:2])
     with pytest.raises(StoreError, match="halo of partition 1 is damaged"):
         store.read(1)
@@ -144,7 +159,7 @@ def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> No
 
 
 def test_a_small_array_that_is_damaged_or_missing_stops_opening(store: Store) -> None:
-    path = chunk_path(store.path, "coupling_mass", 0)
+    path = store.path / small_chunk_name("coupling_mass")
     path.write_bytes(b"\0" + path.read_bytes()[1:-1] + b"\0")
     with pytest.raises(StoreError, match=r"coupling_mass of .* is damaged"):
         open_store(store.path)
@@ -186,7 +201,7 @@ def change_json(path: Path, change) -> None:
 
 def test_another_format_version_is_refused_with_both_numbers(store: Store) -> None:
     change_json(store.path / "zarr.json", lambda d: d["attributes"].update(format_version=7))
-    with pytest.raises(StoreError, match="has format version 7, this program reads 3"):
+    with pytest.raises(StoreError, match="has format version 7, this program reads 4"):
         open_store(store.path)
 
 
@@ -268,9 +283,10 @@ def test_a_number_that_is_not_finite_is_not_what_was_sealed(store: Store) -> Non
 
 def test_metadata_of_arrays_are_for_others_and_only_checked(store: Store) -> None:
     tables = [store.read(p)[0].successors.tobytes() for p in range(4)]
-    change_json(store.path / "halo" / "zarr.json", lambda d: d.update(data_type="float32"))
-    (store.path / "rewards" / "zarr.json").write_text("[1")
-    (store.path / "boundary" / "zarr.json").unlink()
+    arrays = {name: store.path / name / str(length) for name, length in arrays_of(store)}
+    change_json(arrays["halo"] / "zarr.json", lambda d: d.update(data_type="float32"))
+    (arrays["rewards"] / "zarr.json").write_text("[1")
+    (arrays["boundary"] / "zarr.json").unlink()
     change_json(store.path / "chunk_lengths" / "zarr.json", lambda d: d.update(shape=[4]))
     opened = open_store(store.path)
     assert [opened.read(p)[0].successors.tobytes() for p in range(4)] == tables
@@ -288,13 +304,13 @@ def test_a_store_whose_directory_was_replaced_is_read_no_further(tmp_path: Path,
     np.testing.assert_array_equal(store.read(0)[0].rewards, first.rewards)  # it is open, wherever it lies
     with pytest.raises(StoreError, match="was replaced since it was opened; open it again"), store.hold():
         pass
-    chunk_path(tmp_path / "old", "halo", 0, 0).unlink()
+    chunk_path(tmp_path / "old", "halo", 0).unlink()
     with pytest.raises(StoreError, match=r"halo of partition 0 cannot be read any more.* was replaced or removed"):
         store.read(0)
 
 
 def test_a_special_file_in_place_of_a_stores_file_does_not_block(store: Store) -> None:
-    for name in ("halo/c/1/0", "partition_ptr/c/0", "zarr.json"):
+    for name in (store.chunk_name("halo", 1), "partition_ptr/c/0", "zarr.json"):
         (store.path / name).unlink()
         os.mkfifo(store.path / name)
         with pytest.raises(StoreError, match="is not a regular file"):
@@ -374,7 +390,7 @@ def test_what_was_changed_and_not_sealed_is_refused(store: Store) -> None:
 
 
 def test_exchanged_chunks_are_refused_by_every_read(store: Store) -> None:
-    one, other = (chunk_path(store.path, "rewards", p, 0) for p in (1, 2))
+    one, other = (chunk_path(store.path, "rewards", p) for p in (1, 2))
     content = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(content)
@@ -390,7 +406,7 @@ def test_exchanged_chunks_are_refused_by_every_read(store: Store) -> None:
 def test_a_forged_chunk_of_the_same_checksum_is_found_by_sha256(store: Store) -> None:
     meta = store.fields["rewards"]
     values = store.read_field("rewards", 1)[0][::-1].copy()
-    write_frame(chunk_path(store.path, "rewards", 1, 0), encode_frame(meta.field, values, meta.max_len))
+    write_frame(chunk_path(store.path, "rewards", 1), encode_frame(meta.field, values))
     accept(store, sha256=False)  # length and crc32c, which a forger can meet
     store.read(1)
     with pytest.raises(StoreError, match="it was forged"):

@@ -92,6 +92,7 @@ def raw_of(field: StoredField, content: bytes, layout: RowLayout, count: int) ->
         0,
         len(content),
         count,
+        field.max_len,
         0 if header.uncompressed else header.block_bytes,
         0 if header.uncompressed else header.splits,
         header.shuffled and not header.uncompressed,

@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 
 from ooc_mdp.store import Store
-from ooc_mdp.store.layout import FIELDS, READ_FIELDS, SMALL_ARRAYS, chunk_path, small_array_shape
+from ooc_mdp.store.layout import FIELDS, READ_FIELDS, SMALL_ARRAYS, small_array_shape, small_chunk_name
 from ooc_mdp.store.manifest import table_fingerprint
 from ooc_mdp.store.seal import digest_of
 
@@ -22,17 +22,23 @@ def write_frame(path: Path, frame: bytes) -> None:
     path.write_bytes(frame + google_crc32c.value(frame).to_bytes(4, "little"))
 
 
+def chunk_path(root: Path, name: str, p: int) -> Path:
+    """The file of a field's chunk of partition p, in whichever of the field's arrays it is."""
+    [path] = root.glob(f"{name}/*/c.{p}.0")
+    return path
+
+
 def read_small(root: Path, name: str, attributes: dict[str, Any] | None = None) -> np.ndarray:
     """A small array as its file has it."""
     table = (attributes or read_attributes(root))["table"]
     shape = small_array_shape(name, table["n_partitions"], table["n_couplings"], len(table["fields"]))
-    content = chunk_path(root, name, *(0 for _ in shape)).read_bytes()[:-4]
+    content = (root / small_chunk_name(name)).read_bytes()[:-4]
     return np.frombuffer(content, SMALL_ARRAYS[name][0]).reshape(shape).copy()
 
 
 def write_small(root: Path, name: str, values: np.ndarray) -> None:
     """Replace a small array by another of the same shape, checksum and all."""
-    write_frame(chunk_path(root, name, *(0 for _ in values.shape)), values.astype(SMALL_ARRAYS[name][0]).tobytes())
+    write_frame(root / small_chunk_name(name), values.astype(SMALL_ARRAYS[name][0]).tobytes())
 
 
 def read_attributes(root: Path) -> dict[str, Any]:
@@ -47,7 +53,7 @@ def reseal(root: Path, change: Callable[[dict[str, Any]], object] = lambda attri
     change(attributes)
     table = attributes["table"]
     names = [name for name in FIELDS if name in table["fields"]]
-    chunks = [[chunk_path(root, n, p, 0).read_bytes() for n in names] for p in range(table["n_partitions"])]
+    chunks = [[chunk_path(root, n, p).read_bytes() for n in names] for p in range(table["n_partitions"])]
     lengths = np.array([[len(chunk) for chunk in row] for row in chunks])
     write_small(root, "chunk_lengths", lengths)
     write_small(root, "chunk_crc32c", np.array([[google_crc32c.value(c[:-4]) for c in row] for row in chunks]))
@@ -71,7 +77,7 @@ def accept(store: Store, sha256: bool = True) -> None:
     """Have an open store take the chunks that lie there now for those of its manifest, by all checksums or but one."""
     for i, name in enumerate(store.manifest.fields):
         for p in range(store.n_partitions):
-            content = chunk_path(store.path, name, p, 0).read_bytes()
+            content = chunk_path(store.path, name, p).read_bytes()
             store.manifest.lengths[p, i], store.manifest.crc32c[p, i] = len(content), google_crc32c.value(content[:-4])
             if sha256:
                 store.manifest.sha256[p, i] = np.frombuffer(hashlib.sha256(content).digest(), np.uint8)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from forge import reseal, write_frame
+from forge import chunk_path, reseal, write_frame
 from numcodecs import blosc
 
 from ooc_mdp.store import Store, open_store
-from ooc_mdp.store.layout import chunk_path
 
 
 def recoded(store: Store, name: str, cname: str, shuffle: str) -> Store:
@@ -16,7 +15,7 @@ def recoded(store: Store, name: str, cname: str, shuffle: str) -> Store:
     numbers = {"shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE, "noshuffle": blosc.NOSHUFFLE}
     codec = blosc.Blosc(cname, 5, numbers[shuffle], typesize=meta.stored.itemsize)
     for p in range(store.n_partitions):
-        path = chunk_path(store.path, name, p, 0)
+        path = chunk_path(store.path, name, p)
         frame = codec.encode(np.frombuffer(blosc.decompress(path.read_bytes()[:-4]), meta.stored).copy())
         write_frame(path, frame)
     reseal(store.path, lambda attributes: attributes["table"]["fields"][name].update(cname=cname, shuffle=shuffle))

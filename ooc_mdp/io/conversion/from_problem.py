@@ -115,18 +115,18 @@ def _write(
         atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keep_partial) as root,
         _journal(root, header, options.resume) as run.journal,
     ):
-        schema = _schema(problem, order, options.stored_dtype)
+        schema = _schema(problem, options.stored_dtype)
         write_store(root, order, arrays, description, schema, executor, progress, run.journal)
 
 
-def _schema(problem: Problem, order: StateOrder, dtype: np.dtype[np.floating]) -> TableSchema:
+def _schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store as far as the problem states it."""
     stated = problem.row_bounds
-    schema = TableSchema.of(order.partition_ptr, dtype, dyadic_probabilities=problem.dyadic_probabilities)
+    schema = TableSchema(problem.n_states, dtype, problem.dyadic_probabilities)
     if stated.uniform_actions:
-        schema = replace(schema, actions=stated.max_actions, max_actions=stated.max_actions)
+        schema = replace(schema, actions=stated.max_actions)
     if stated.uniform_successors:
-        schema = replace(schema, successors=stated.max_successors, max_successors=stated.max_successors)
+        schema = replace(schema, successors=stated.max_successors)
     return replace(schema, optional=frozenset(stated.optional))
 
 

@@ -1,7 +1,7 @@
 """Convert a model file to a store, in two passes and bounded memory.
 
     pass 1   blocks are parsed in parallel; each is written to a spool file in the directory of the new store
-    plan     the counts of each state, read back from the spool, determine partitions and padded lengths
+    plan     the counts of each state, read back from the spool, determine partitions
     pass 2   each partition gathers its rows from the spool, renumbers them and writes its chunks
 
 Memory: `threads` blocks in pass 1, `threads` partitions in pass 2 (about ten times their decoded bytes), one bit per
@@ -38,8 +38,7 @@ from ooc_mdp.io.conversion.row_spool import Spool, SpoolFile, write_spool_file
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
 from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, write_store
 from ooc_mdp.io.source import BlockReader, Source
-from ooc_mdp.model.state_order import StateOrder, partition_of
-from ooc_mdp.store.layout import Length
+from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
@@ -214,21 +213,9 @@ def _schema(spool: Spool, order: StateOrder, dtype: np.dtype[np.floating]) -> Ta
     successors = {k for s in spool.files if s.n_rows for k in s.successors}
     original = {"original_state"} if order.state_order()["kind"] == "array" else set()
     return replace(
-        TableSchema.of(order.partition_ptr, dtype, _lengths(spool, order)),
+        TableSchema(int(order.partition_ptr[-1]), dtype),
         actions=actions.pop() if len(actions) == 1 else 0,
         successors=successors.pop() if len(successors) == 1 else 0,
         float32_durations=all(s.float32_durations for s in spool.files),
         optional=frozenset(original | spool.optional),
     )
-
-
-def _lengths(spool: Spool, order: StateOrder) -> dict[Length, int]:
-    """Rows and transitions of the largest partition."""
-    ptr = order.partition_ptr
-    rows, transitions = np.zeros(ptr.size - 1, np.int64), np.zeros(ptr.size - 1, np.int64)
-    for first, actions, counts in spool.counts():
-        states = np.arange(first, first + actions.size, dtype=np.int64)
-        p = partition_of(ptr, order.to_store(states))
-        for total, values in ((rows, actions), (transitions, counts)):
-            np.add.at(total, p, values)
-    return {"rows": int(rows.max()), "transitions": int(transitions.max())}

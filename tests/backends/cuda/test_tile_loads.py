@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_device import EmulatedDevice
-from forge import accept, write_frame
+from forge import accept, chunk_path, write_frame
 from tiled_engine import Engine, make
 
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store.blosc_frame import encode_frame
 from ooc_mdp.store.encodings import encode
-from ooc_mdp.store.layout import chunk_path
 
 
 class CountingDevice(EmulatedDevice):
@@ -66,7 +65,7 @@ def test_a_load_is_one_copy_each_way_and_a_launch_of_each_kernel(tmp_path: Path)
 
 def test_a_frame_that_cannot_be_decoded_is_named_and_the_next_load_is_none_the_worse(tmp_path: Path) -> None:
     store = make("car", tmp_path / "s")
-    path = chunk_path(store.path, "successors", 1, 0)
+    path = chunk_path(store.path, "successors", 1)
     frame = bytearray(path.read_bytes()[:-4])
     intact = bytes(frame)
     frame[-40:] = bytes([0xFF] * 40)
@@ -89,12 +88,12 @@ def test_a_frame_that_cannot_be_decoded_is_named_and_the_next_load_is_none_the_w
 @pytest.mark.parametrize("at", [3, -1])
 def test_pointers_that_lead_anywhere_are_named_and_not_followed(name: str, at: int, tmp_path: Path) -> None:
     store = make("ragged", tmp_path / "s")
-    meta, path = store.fields[name], chunk_path(store.path, name, 1, 0)
+    meta, path = store.fields[name], chunk_path(store.path, name, 1)
     pointers = store.read_field(name, 1)[0].copy()
     pointers[at] = 4_000_000_000
     engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
     intact = path.read_bytes()
-    write_frame(path, encode_frame(meta.field, pointers, meta.max_len))
+    write_frame(path, encode_frame(meta.field, pointers))
     accept(store)
     with pytest.raises(StoreError, match=rf"{name}.* of partition 1 .*cannot be decoded; convert again"):
         engine.load(1)
@@ -109,7 +108,7 @@ def test_pointers_that_lead_anywhere_are_named_and_not_followed(name: str, at: i
 @pytest.mark.parametrize("name", ["successors", "halo"])
 def test_rows_that_lead_nowhere_are_named_and_not_followed(kind: str, name: str, tmp_path: Path) -> None:
     store = make(kind, tmp_path / "s")
-    meta, path = store.fields[name], chunk_path(store.path, name, 1, 0)
+    meta, path = store.fields[name], chunk_path(store.path, name, 1)
     values = store.read_field(name, 1)[0].copy()
     assert values.max() < 250
     values[values == values.max()] = 255
@@ -117,7 +116,7 @@ def test_rows_that_lead_nowhere_are_named_and_not_followed(kind: str, name: str,
         values = encode(meta.encoding, values, store._row_layout(1, {}))
     engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
     intact = path.read_bytes()
-    write_frame(path, encode_frame(meta.field, values.astype(meta.stored, copy=False), meta.max_len))
+    write_frame(path, encode_frame(meta.field, values.astype(meta.stored, copy=False)))
     accept(store)
     with pytest.raises(StoreError, match="rows of partition 1 lead to states that do not exist; convert again"):
         engine.load(1)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import interrupted, process
+from forge import chunk_path
 from forked import changes_of, generation, killed_at, killed_at_entry, succeed
 from steps import When
 from store_models import ModelProblem, ModelSource, random_model
@@ -23,7 +24,7 @@ from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.store import Store, check_store, open_store
 from ooc_mdp.store.journal import Journal, describe_differences
-from ooc_mdp.store.layout import JOURNAL_FILE, chunk_path
+from ooc_mdp.store.layout import JOURNAL_FILE
 from ooc_mdp.store.mark import MARK_FILE
 from ooc_mdp.store.partition_summary import PartitionSummary
 from ooc_mdp.store.zarr_metadata import remove_metadata
@@ -196,7 +197,7 @@ def test_a_chunk_that_is_not_as_noted_is_computed_again(tmp_path: Path, fault: s
     whole = generate_from(Stopping(MODEL), tmp_path / "whole")
     path = stopped(tmp_path)
     done = (tmp_path / "s.partial" / JOURNAL_FILE).read_bytes().count(b"\n") - 1
-    chunk = chunk_path(tmp_path / "s.partial", "probabilities", 2, 0)
+    chunk = chunk_path(tmp_path / "s.partial", "probabilities", 2)
     content = bytearray(chunk.read_bytes())
     if fault == "lose":
         chunk.unlink()
@@ -332,7 +333,6 @@ def test_notes_survive_json_bit_by_bit(tmp_path: Path) -> None:
         generate_from(Stopping(MODEL), tmp_path / "s").sizes(0),
         0,
         2,
-        5,
         7,
         False,
         (-0.1, 1 / 3),
@@ -364,8 +364,8 @@ def test_a_signal_leaves_a_state_to_go_on_from(tmp_path: Path, word: signal.Sign
 
 
 def test_what_zarr_began_to_write_when_it_was_killed_is_removed(tmp_path: Path) -> None:
-    began = [tmp_path / "zarr.0a1b.partial", tmp_path / "rewards" / "zarr.2c3d.partial"]
-    chunk = tmp_path / "rewards" / "c" / "0" / "0"
+    began = [tmp_path / "zarr.0a1b.partial", tmp_path / "rewards" / "40" / "zarr.2c3d.partial"]
+    chunk = tmp_path / "rewards" / "40" / "c.0.0"
     chunk.parent.mkdir(parents=True)
     for path in (*began, chunk):
         path.write_bytes(b"{")

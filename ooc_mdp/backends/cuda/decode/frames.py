@@ -172,7 +172,7 @@ class DeviceDecoder:
                 area.values,
                 field.count,
                 last_pointer,
-                stored.max_len,
+                field.length,
                 field.block_bytes,
                 field.streams,
                 stored.stored.itemsize,
@@ -259,8 +259,8 @@ class DeviceDecoder:
             faults.append(f"{n} times {a} is not {raw.n_rows}")
         if k and raw.n_rows * k != raw.n_transitions:
             faults.append(f"{raw.n_rows} times {k} is not {raw.n_transitions}")
-        if field.count != wanted or not field.count <= stored.max_len or length > stored.max_table_len:
-            faults.append(f"{field.count} of {stored.max_len} values for {length}")
+        if field.count != wanted or not field.count <= field.length <= stored.max_len or length > stored.max_table_len:
+            faults.append(f"{field.count} of {field.length} values for {length}")
         if not a and "action_ptr" not in self._areas:
             faults.append("there is no action_ptr")
         if not k and "successor_ptr" not in self._areas:
@@ -308,7 +308,7 @@ def _streams(field: RawField) -> int:
         return 0
     size = field.field.stored.itemsize
     blocks = -(-field.count * size // field.block_bytes)
-    whole = field.field.max_len * size // field.block_bytes
+    whole = field.length * size // field.block_bytes
     return min(blocks, whole) * field.streams + (blocks > whole)
 
 
