@@ -3,7 +3,8 @@
 The file holds values, policy, bounds, counters and what is recorded of the method, and ends with the SHA-256 of
 everything before it (:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and
 renamed, so that a power cut leaves the previous one. A file that has one of the two names and does not begin as a
-checkpoint is never written to, replaced or removed. A checkpoint belongs to one table (fingerprint), sense and discount.
+checkpoint is never written to, replaced or removed. A checkpoint belongs to one table (fingerprint), sense and
+discount.
 """
 
 from __future__ import annotations

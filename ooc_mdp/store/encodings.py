@@ -44,7 +44,7 @@ def _none() -> npt.NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where one partition's rows lie in its arrays."""
+    """Where one partition's rows lie in its arrays; every row has a transition, or its last could not be left out."""
 
     sizes: PartitionSizes
     actions: int
@@ -59,15 +59,20 @@ class RowLayout:
     def fault(self) -> str | None:
         """What is wrong, if the loops over rows would leave the arrays."""
         s = self.sizes
-        for name, ptr, uniform, count, end in (
-            ("action_ptr", self.action_ptr, self.actions, s.states, s.rows),
-            ("successor_ptr", self.successor_ptr, self.width, s.rows, s.transitions),
+        for name, ptr, uniform, count, end, least in (
+            ("action_ptr", self.action_ptr, self.actions, s.states, s.rows, 0),
+            ("successor_ptr", self.successor_ptr, self.width, s.rows, s.transitions, 1),
         ):
             if uniform and count * uniform != end:
                 return f"{count} times {uniform} is not {end}"
-            if not uniform and (ptr.size != count + 1 or ptr[0] != 0 or ptr[-1] != end or (ptr[1:] < ptr[:-1]).any()):
-                return f"{name} does not rise from 0 to {end}"
+            if not uniform and (ptr.size != count + 1 or ptr[0] != 0 or ptr[-1] != end or not _rises(ptr, least)):
+                return f"{name} does not rise from 0 to {end}" + (" by at least 1 each" if least else "")
         return None
+
+
+def _rises(ptr: npt.NDArray[np.uint32], least: int) -> bool:
+    """Whether unsigned pointers rise by at least so much, 0 or 1, from each to the next."""
+    return bool((ptr[1:] > ptr[:-1]).all() if least else (ptr[1:] >= ptr[:-1]).all())
 
 
 def stored_count(length: int, encoding: str | None, sizes: PartitionSizes) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from forge import chunk_path, reseal
+from altered_stores import with_values
+from forge import chunk_path, reseal, seal, write_small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import DOCS
@@ -223,6 +224,25 @@ def test_sizes_that_contradict_each_other_are_refused_before_decoding(tmp_path: 
     store.partition_rows[0] -= 1
     with pytest.raises(StoreError, match="field successors of partition 0 cannot be decoded: 143 times 3 is not 428"):
         store.read_field("successors", 0)
+
+
+def test_rows_without_transitions_are_refused_before_a_last_weight_is_decoded(tmp_path: Path) -> None:
+    actions = tuple(Action(float(i), {j: 2.0**-i for j in range(2**i)}) for i in range(3))
+    model = Model((State(actions), *(State((Action(0.0, {i: 1.0}),)) for i in range(1, 4))))
+    store = generate(Exact(model), tmp_path / "whole", ConvertOptions(partitions=1, threads=1))
+    assert store.fields["probabilities"].encoding == "fixed24"
+
+    def empty(pointers: np.ndarray) -> None:
+        pointers[1:3] = 0
+
+    path = with_values(store, tmp_path / "forged", "successor_ptr", 0, empty)
+    write_small(path, "max_successors", np.array([7]))
+    seal(path)
+    forged = open_store(path)
+    with pytest.raises(StoreError, match="successor_ptr does not rise from 0 to 10 by at least 1 each"):
+        forged.read(0)
+    with pytest.raises(StoreError, match="successor_ptr does not rise from 0 to 10 by at least 1 each"):
+        forged.read_field("probabilities", 0)
 
 
 def test_zarr_reads_what_is_stored_and_inspect_says_what_it_stands_for(tmp_path: Path) -> None:
