@@ -29,6 +29,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
 from ooc_mdp.model.state_order import GridOrder, StateOrder
 from ooc_mdp.model.table_source import Loader
 from ooc_mdp.problems.problem import Problem
+from ooc_mdp.store.check_load import LoadCheck
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.table_summary import TableSummary
 
@@ -69,6 +70,7 @@ class RecomputedTable:
         self.partition_bytes: IntArray = known.partition_bytes
         self.coupling: Coupling = known.coupling
         self.attributes: dict[str, Any] = known.attributes
+        self._load_check = LoadCheck(self)
         self.first_pass_seconds = known.seconds
         """Duration of the first pass in seconds; 0 where its findings were read from disk."""
 
@@ -176,8 +178,15 @@ class RecomputedTable:
         Raises
         ------
         InputError : the rows differ from those of the first pass.
+        StoreError : they are not what a virtual store says of them.
         """
-        return self._table(p, self._rows(self._order.states(p))), 0
+        arrays = self._arrays(p, self._rows(self._order.states(p)))
+        fault = self._summary.fault(p, arrays)
+        if fault is not None:
+            raise InputError(self.name, f"partition {p} {fault}; rows must depend on the state alone")
+        table = self._summary.table(p, arrays)
+        self._load_check.check(table)
+        return table, 0
 
     def _read_on_device(self, p: int) -> tuple[PartitionTable, int]:
         """Compute partition p's table in the device's memory, apart from its pointers."""
@@ -196,9 +205,9 @@ class RecomputedTable:
                 rewards=rewards,
                 durations=durations,
             )
-            return self._table(p, rows), 0
+            return self._summary.table(p, self._arrays(p, rows)), 0
 
-    def _table(self, p: int, rows: Rows) -> PartitionTable:
+    def _arrays(self, p: int, rows: Rows) -> PartitionArrays:
         """Partition p from its rows, whose successors have new numbers; the arrays are NumPy's or CuPy's."""
         successors, halo = local_successors(rows.successors, p, self.partition_ptr)
         sizes = self._summary.sizes(p)
@@ -215,7 +224,7 @@ class RecomputedTable:
                 f"partition {p} has rows of more than {longest} transitions, the most before; rows must depend on the "
                 f"state alone",
             )
-        arrays = PartitionArrays(
+        return PartitionArrays(
             action_ptr=rows.action_ptr,
             successor_ptr=rows.successor_ptr,
             successors=successors,
@@ -229,7 +238,6 @@ class RecomputedTable:
             durations=rows.durations,
             initial_values=rows.initial_values,
         )
-        return self._summary.table(p, arrays)
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """Compute partition p's table and return one field of it."""

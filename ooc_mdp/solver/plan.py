@@ -23,6 +23,7 @@ from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
 from ooc_mdp.solver.history import history_bytes
+from ooc_mdp.store.check_load import check_bytes
 
 __all__ = [
     "MethodChoice",
@@ -164,6 +165,7 @@ def _host_buffers(store: TableSource, model: ModelFacts, staging: Mapping[str, i
         "process": resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
+        "marks of loaded states": check_bytes(n),
         "bounds and coupling": 208 * model.n_partitions + 80 * model.coupling.mass.size,
         "history": history_bytes(model.n_partitions),
         "result": 12 * n,

@@ -30,6 +30,7 @@ from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
 from ooc_mdp.store import Store
 from ooc_mdp.store.check_table import check_claims
 from ooc_mdp.store.result import Result
+from ooc_mdp.store.source_order import source_states
 
 __all__ = [
     "Exceeded",
@@ -296,7 +297,6 @@ def _reward_range(table: PartitionTable, action_counts: npt.NDArray[np.int64]) -
 def from_original(store: TableSource, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of an array over states, from the source's order into the store's."""
     out = np.empty_like(original)
-    for p in range(store.n_partitions):
-        own = slice(store.partition_ptr[p], store.partition_ptr[p + 1])
-        out[own] = original[store.original_states(p)]
+    for own, states in source_states(store):
+        out[own] = original[states]
     return out

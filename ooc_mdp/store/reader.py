@@ -24,6 +24,7 @@ from ooc_mdp.model.table_source import Loader
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import SYSTEM_MEMORY, TableMemory
 from ooc_mdp.store.blosc_frame import decode_frame
+from ooc_mdp.store.check_load import LoadCheck, check_pointers
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
 from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
@@ -33,6 +34,7 @@ from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes, scratch_bytes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
+from ooc_mdp.store.source_order import source_states
 
 __all__ = ["Store"]
 
@@ -90,7 +92,7 @@ class Store:
         ------
         StoreError : it is being replaced, or was since it was opened.
         """
-        _ = self._entries  # made once, before many threads read
+        _ = self._entries, self._load_check  # made once, before many threads read
         return self.directory.hold()
 
     @property
@@ -174,6 +176,10 @@ class Store:
     def _entries(self) -> dict[str, list[ChunkEntry]]:
         return self.manifest.columns(self.checks_sha256)
 
+    @cached_property
+    def _load_check(self) -> LoadCheck:
+        return LoadCheck(self)
+
     def sizes(self, p: int) -> PartitionSizes:
         """How many of everything partition p has."""
         return PartitionSizes(
@@ -197,7 +203,7 @@ class Store:
 
         Raises
         ------
-        StoreError : a chunk is missing or damaged.
+        StoreError : a chunk is missing or damaged, or is not what the small arrays say of it.
         """
         return self.read_into(p, SYSTEM_MEMORY)
 
@@ -209,7 +215,7 @@ class Store:
             arrays[name], n_bytes = self._read(name, p, arrays, memory)
             total += n_bytes
         arrays["halo"] = _of_type(arrays["halo"], np.dtype(np.int64), memory)
-        self._check_pointers(p, arrays["action_ptr"], arrays["successor_ptr"])
+        check_pointers(self, p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
         table = PartitionTable(
@@ -220,6 +226,7 @@ class Store:
             successors_per_action=int(self.attributes["successors_per_action"]),
             **arrays,
         )
+        self._load_check.check(table)
         return table, total
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
@@ -313,19 +320,6 @@ class Store:
         for stored in self.stored_fields:
             prefetch_file(self.chunk_name(stored.name, p), self.directory.fd)
 
-    def _check_pointers(self, p: int, action_ptr: npt.NDArray[Any], successor_ptr: npt.NDArray[Any]) -> None:
-        """Refuse pointers that leave the arrays, and rows longer than the store says: loops follow them."""
-        actions, width = (int(self.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-        error = RowLayout(self.sizes(p), actions, width, action_ptr, successor_ptr).fault()
-        if error is None and not width and successor_ptr.size > 1:
-            counts = successor_ptr[1:] - successor_ptr[:-1]
-            if not 1 <= counts.min() <= counts.max() == self.max_successors[p]:
-                error = (
-                    f"rows have {counts.min()} to {counts.max()} transitions, at most {self.max_successors[p]} are due"
-                )
-        if error is not None:
-            raise StoreError(f"the rows of partition {p} of {self.path} cannot be followed: {error}; {REMEDY}")
-
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
             name: known[name] if name in known else self._read(name, p, known, SYSTEM_MEMORY)[0]
@@ -360,6 +354,10 @@ class Store:
         """Values given in the store's order of states, in the source's order; partition by partition.
 
         Returns `values` itself where both orders are the same.
+
+        Raises
+        ------
+        StoreError : a state of the source is in two partitions.
         """
         if values.shape[0] != self.n_states:
             raise ValueError(f"{values.shape[0]} values for {self.n_states} states")
@@ -369,8 +367,8 @@ class Store:
         if kind == "grid":
             return self._grid.to_source(values)
         out = np.empty_like(values)
-        for p in range(self.n_partitions):
-            out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
+        for own, states in source_states(self):
+            out[states] = values[own]
         return out
 
     @cached_property

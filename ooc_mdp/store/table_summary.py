@@ -197,6 +197,25 @@ class TableSummary:
             np.concatenate([mass for _, mass in self._coupling]),
         )
 
+    def fault(self, p: int, part: PartitionArrays) -> str | None:
+        """What of partition p the table could not hold, in words; None if it holds all of it."""
+        for name, ptr, uniform in (
+            ("actions in a state", part.action_ptr, self.actions_per_state),
+            ("transitions in a row", part.successor_ptr, self.successors_per_action),
+        ):
+            counts = np.diff(ptr)
+            if uniform and (counts != uniform).any():
+                return f"has {counts.min()} to {counts.max()} {name}, not {uniform} as before"
+        for name, default in (("durations", 1.0), ("terminal_rewards", 0.0), ("initial_values", 0.0)):
+            values = getattr(part, name)
+            if name not in self._optional and values is not None and (values != default).any():
+                return f"has {name}, and there were none before"
+        if self.duration_dtype == np.float32 and part.durations is not None and not fits_float32(part.durations):
+            return "has durations that float32 does not hold, as it did before"
+        if self.dyadic_probabilities and not _has_exact_weights(part, self.sizes(p)):
+            return "has probabilities that are no multiples of 2^-24 with sum 1, as they were before"
+        return None
+
     def table(self, p: int, part: PartitionArrays) -> PartitionTable:
         """Partition p in the table's types, after the last `note`."""
         present = self.fields()

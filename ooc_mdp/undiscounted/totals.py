@@ -32,6 +32,7 @@ from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.verify import from_original
+from ooc_mdp.store.check_load import check_bytes
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
 from ooc_mdp.undiscounted.interval_iteration import (
@@ -175,6 +176,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "lower and upper values": 16 * n,
         "policy, zero-reward components and marks": 12 * n,
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
+        "marks of loaded states": check_bytes(n),
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
         "rows of the policy": rows_bytes(store),
         "history": history_bytes(store.n_partitions),

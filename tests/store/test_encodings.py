@@ -227,7 +227,7 @@ def test_sizes_that_contradict_each_other_are_refused_before_decoding(tmp_path: 
 
 
 def test_rows_without_transitions_are_refused_before_a_last_weight_is_decoded(tmp_path: Path) -> None:
-    actions = tuple(Action(float(i), {j: 2.0**-i for j in range(2**i)}) for i in range(3))
+    actions = tuple(Action(float(i), dict.fromkeys(range(2**i), 2.0 ** (-i))) for i in range(3))
     model = Model((State(actions), *(State((Action(0.0, {i: 1.0}),)) for i in range(1, 4))))
     store = generate(Exact(model), tmp_path / "whole", ConvertOptions(partitions=1, threads=1))
     assert store.fields["probabilities"].encoding == "fixed24"
