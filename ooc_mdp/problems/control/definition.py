@@ -74,6 +74,9 @@ class ControlProblem:
     """(state, p) -> reward where the process ends: outside a bounded axis or in the region `is_terminal`; None is 0."""
     is_terminal: Callable[[State, Any], bool] | None = None
     """(state, p) -> whether the process ends here, apart from leaving the axes; None is never."""
+    is_goal: Callable[[State, Any], bool] | None = None
+    """(state, p) -> whether the goal of a simulation is reached here; None: where reward is paid, or in a problem of
+    costs where `is_terminal` ends it without a terminal cost. It has no part in the table."""
     initial_state: State | None = None
     """A natural start for simulations, such as hanging down at rest."""
     default_grid: tuple[int, ...] = ()

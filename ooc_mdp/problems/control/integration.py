@@ -31,6 +31,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.cuda.python_source import called_functions, plain_function
 from ooc_mdp.problems.control.definition import ControlProblem
 from ooc_mdp.problems.control.kuhn import Grid, cell_of, grid_point, vertex_after, weight_of, wrapped
+from ooc_mdp.problems.control.purity import FUNCTION_NAMES
 
 __all__ = [
     "MAX_STEPS",
@@ -110,7 +111,7 @@ def cache_by_functions(compile_problem: Callable[[ControlProblem], T]) -> Callab
 
     @wraps(compile_problem)
     def compiled(problem: ControlProblem) -> T:
-        key = (problem.dynamics, problem.reward_rate, problem.terminal_reward, problem.is_terminal, len(problem.axes))
+        key = (*(getattr(problem, name) for name in FUNCTION_NAMES), len(problem.axes))
         with compiling:
             if key not in made:
                 if len(made) == _MAX_COMPILED:

@@ -185,7 +185,7 @@ def test_a_users_file_may_have_dataclasses_with_annotations_as_texts_and_a_modul
         ("state[1],", r"mine.py, line 10: IndexError"),
         ("p.weight,", r"mine.py, line 10: AttributeError: .*weight"),
         ("'fast',", r"problem 'mine': dynamics gives \('fast',\), which is no tuple of numbers"),
-        ("len(open('x').read()),", r"mine.py, line 10: FileNotFoundError"),
+        ("len(open('x').read()),", r"mine.py, line 10: dynamics uses open, which is not known"),
         ("float(f'{x:.3f}'),", r"problem 'mine': .*mine.py, line 10: Numba cannot compile this: format spec"),
     ],
 )
