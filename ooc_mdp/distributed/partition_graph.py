@@ -62,7 +62,7 @@ def partition_graph(store: TableSource) -> PartitionGraph:
     weight = np.maximum(store.partition_bytes.astype(np.float64), 1.0)
     if order["kind"] != "grid":
         return PartitionGraph(store.coupling, weight)
-    centre = GridOrder.from_order(order).block_centres()
+    centre = GridOrder.from_order(order, store.partition_ptr).block_centres()
     axes = (store.attributes.get("geometry") or {}).get("axes") or []
     known = len(axes) == centre.shape[1]
     periodic = tuple(known and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))

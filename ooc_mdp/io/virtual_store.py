@@ -330,10 +330,10 @@ def _order(state_order: Mapping[str, Any], ptr: IntArray, original: IntArray | N
             owner[original] = np.repeat(np.arange(ptr.size - 1), np.diff(ptr))
             order = None if (owner < 0).any() else PermutedOrder(owner)
         elif state_order.get("kind") == "grid":
-            order = GridOrder.from_order(state_order)
+            order = GridOrder.from_order(state_order, ptr)
         elif state_order.get("kind") == "identity":
             order = IdentityOrder(ptr)
-    except (OptionsError, LookupError, TypeError, ValueError) as error:
+    except (OptionsError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise SealError(f"table: state_order is no order of the states ({error})") from error
     if order is None or order.state_order() != state_order or not np.array_equal(order.partition_ptr, ptr):
         raise SealError("table: state_order is not that of the partitions")

@@ -94,7 +94,7 @@ class ModelFacts:
         """
         least, largest = table.row_sum_range.T
         widths, order = table.max_successors, table.attributes["state_order"]
-        grid = GridOrder.from_order(order) if order["kind"] == "grid" else None
+        grid = GridOrder.from_order(order, table.partition_ptr) if order["kind"] == "grid" else None
         actions = int(table.attributes["actions_per_state"])
         uniform = actions > 0 and "durations" not in table.fields
         contraction = Contraction.of(discount, table.duration_range[:, 0], largest, widths, least, uniform)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,7 @@ from ooc_mdp.runtime.threads import map_on_threads
 __all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of"]
 
 
+_LONG_NUMBER = 10**20
 _MANY_BYTES = 64 << 20
 """From which on blocks are copied on several threads."""
 
@@ -58,6 +60,11 @@ class StateOrder(Protocol):
 def partition_of(partition_ptr: IntArray, states: IntArray) -> IntArray:
     """Partitions that own the given new states."""
     return np.searchsorted(partition_ptr, states, side="right") - 1
+
+
+def _counted(n: int) -> str:
+    """A number for messages, which may be a product of many."""
+    return str(n) if n < _LONG_NUMBER else f"more than {_LONG_NUMBER}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,18 +103,35 @@ class GridOrder:
             raise OptionsError(f"{len(self.edges)} lists of block edges for a grid of shape {self.shape}")
         for n, e in zip(self.shape, self.edges, strict=True):
             if e.size < 2 or e[0] != 0 or e[-1] != n or (np.diff(e) <= 0).any():
-                raise OptionsError(f"block edges {e.tolist()} do not cut an axis of {n} points")
+                raise OptionsError(f"block edges {str(e[:20].tolist())[:80]} do not cut an axis of {n} points")
         self.partition_grid = tuple(e.size - 1 for e in self.edges)
         sizes = np.ones(1, np.int64)
         for e in self.edges:
             sizes = np.multiply.outer(sizes, np.diff(e)).ravel()
         self.partition_ptr: IntArray = np.concatenate([[0], np.cumsum(sizes)])
-        self._block_of = tuple(np.repeat(np.arange(e.size - 1, dtype=np.int64), np.diff(e)) for e in self.edges)
 
     @staticmethod
-    def from_order(order: Mapping[str, Any]) -> GridOrder:
-        """The numbering that a store's state_order attribute describes."""
-        return GridOrder(order["shape"], order["edges"])
+    def from_order(order: Mapping[str, Any], partition_ptr: IntArray) -> GridOrder:
+        """The numbering that a store's state_order attribute describes.
+
+        Raises
+        ------
+        OptionsError : it has other numbers of states or blocks than the store's partitions; nothing of their size has
+            been allocated.
+        """
+        shape, edges = order["shape"], order["edges"]
+        states, blocks = math.prod(shape), math.prod(len(e) - 1 for e in edges)
+        if (states, blocks) != (int(partition_ptr[-1]), partition_ptr.size - 1):
+            raise OptionsError(
+                f"a grid of {_counted(states)} points in {_counted(blocks)} blocks is not the table's, of "
+                f"{partition_ptr[-1]} states in {partition_ptr.size - 1} partitions"
+            )
+        return GridOrder(shape, edges)
+
+    @cached_property
+    def _block_of(self) -> tuple[IntArray, ...]:
+        """For each axis, the block of each of its points."""
+        return tuple(np.repeat(np.arange(e.size - 1, dtype=np.int64), np.diff(e)) for e in self.edges)
 
     def to_store(self, states: IntArray) -> IntArray:
         """New numbers of flat grid indices."""

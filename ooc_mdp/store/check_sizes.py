@@ -7,13 +7,13 @@ only the chunks can contradict (pointers, successors, halo states) is checked at
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store.layout import READ_FIELDS, padded_length
 from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes
@@ -77,10 +77,11 @@ def _order_error(table: Mapping[str, Any], small: Small) -> str | None:
     order = table["state_order"]
     if order["kind"] != "grid":
         return None
-    blocks = math.prod(len(edges) - 1 for edges in order["edges"])
-    if (math.prod(order["shape"]), blocks) != (table["n_states"], table["n_partitions"]) or not np.array_equal(
-        GridOrder.from_order(order).partition_ptr, small["partition_ptr"]
-    ):
+    try:
+        blocks = GridOrder.from_order(order, small["partition_ptr"]).partition_ptr
+    except OptionsError as error:
+        return f"has a state_order whose blocks of the grid are not the partitions ({error})"
+    if not np.array_equal(blocks, small["partition_ptr"]):
         return "has a state_order whose blocks of the grid are not the partitions"
     return None
 

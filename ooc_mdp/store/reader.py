@@ -373,7 +373,7 @@ class Store:
 
     @cached_property
     def _grid(self) -> GridOrder:
-        return GridOrder.from_order(self.attributes["state_order"])
+        return GridOrder.from_order(self.attributes["state_order"], self.partition_ptr)
 
 
 _ABSENT_DTYPES = {

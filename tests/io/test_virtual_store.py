@@ -295,6 +295,8 @@ def changed(path: Path, change: Any) -> None:
         ("table", "state_order", {"kind": "grid", "shape": [24, 20], "edges": 3}),
         ("table", "state_order", {"kind": "grid", "shape": [20, 24], "edges": [[0, 20], [0, 24]], "block_shape": [1]}),
         ("table", "state_order", {"kind": "array"}),
+        ("table", "state_order", {"kind": "grid", "shape": [10**9] * 3000, "edges": [[0, 10**9]] * 3000}),
+        ("table", "state_order", {"kind": "grid", "shape": [1, 10**30], "edges": [[0, 1], [0, 10**30]]}),
         ("about", "more", 1),
         ("about", "provenance", {}),
         ("about", "geometry", []),
@@ -317,6 +319,16 @@ def test_attributes_that_the_format_does_not_have_are_refused(group, name, value
         changed(path, lambda attributes: (attributes if group is None else attributes[group]).pop(name))
         with pytest.raises(StoreError, match=r"generate it again"):
             ooc_mdp.open_store(path)
+
+
+def test_a_grid_larger_than_the_table_is_refused_before_anything_of_its_size_is_allocated(car, tmp_path):
+    path = tmp_path / "v"
+    shutil.copytree(car, path)
+    grid = {"kind": "grid", "shape": [10**12], "edges": [[0, 10**12]], "block_shape": [10**12]}
+    changed(path, lambda attributes: attributes["table"].update(state_order=grid))
+    said = refused("inspect", path)
+    assert "a grid of 1000000000000 points in 1 blocks is not the table's, of 480 states in 6 partitions" in said
+    assert "generate it again" in said
 
 
 @pytest.mark.parametrize(

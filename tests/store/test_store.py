@@ -376,6 +376,25 @@ def test_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:
         open_store(store.path)
 
 
+@pytest.mark.parametrize("shape", [[10**12], [10**6, 10**6], [10**12, 60]])
+def test_a_grid_larger_than_the_table_is_refused_before_anything_of_its_size_is_allocated(
+    shape: list[int], tmp_path: Path
+) -> None:
+    store = convert(ModelSource(random_model(5, 60)), tmp_path / "s", ConvertOptions(partitions=1))
+    grid = {"kind": "grid", "shape": shape, "block_shape": shape, "edges": [[0, n] for n in shape]}
+    reseal(store.path, lambda attributes: attributes["table"].update(state_order=grid))
+    with pytest.raises(
+        StoreError, match=r"a grid of \d+ points in 1 blocks is not the table's, of 60 states in 1 part"
+    ):
+        open_store(store.path)
+
+
+def test_a_grid_of_any_size_is_described_without_memory_of_its_size() -> None:
+    order = {"shape": [10**12], "edges": [[0, 10**11, 10**12]]}
+    grid = GridOrder.from_order(order, np.array([0, 10**11, 10**12]))
+    assert grid.block_shapes().size == 2
+
+
 def test_what_was_changed_and_not_sealed_is_refused(store: Store) -> None:
     other = {"max": "min", "min": "max"}[store.sense]
     original = (store.path / "zarr.json").read_text()

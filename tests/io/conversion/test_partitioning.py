@@ -107,7 +107,7 @@ def test_blocks_of_any_shape_hold_every_state_once(shape: tuple[int, ...], data:
     block = tuple(data.draw(st.integers(1, n + 2)) for n in shape)
     order = grid_order(shape, block, None, 1)
     check_order(order, math.prod(shape))
-    again = GridOrder.from_order(order.state_order())
+    again = GridOrder.from_order(order.state_order(), order.partition_ptr)
     assert again.partition_ptr.tolist() == order.partition_ptr.tolist()
     every = np.arange(math.prod(shape))
     assert again.to_store(every).tolist() == order.to_store(every).tolist()
