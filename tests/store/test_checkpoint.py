@@ -285,6 +285,7 @@ def test_a_checkpoint_that_records_no_method_is_refused(store, stopped, wrong):
     path = checkpoint_path(stopped)
     facts, arrays = read_checkpoint(path)
     facts["method"] |= wrong
+    path.unlink()
     write_sealed_file(path, "ooc-mdp checkpoint 5", facts, arrays)
     said = refused("solve", store, *HARD, "--output", stopped, "--resume")
     assert f"{path} is damaged (it records no method that there is); remove it" in said
