@@ -34,7 +34,7 @@ class ProgressBar:
         self._logged = self._began = time.monotonic()
         self._step = ""
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
