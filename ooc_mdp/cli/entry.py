@@ -14,9 +14,12 @@ import typer
 from ooc_mdp.cli import kernels, results, solving, stores  # noqa: F401  (they add their commands)
 from ooc_mdp.cli.application import app
 from ooc_mdp.errors import OocMdpError, system_remedy
-from ooc_mdp.quoting import printable
+from ooc_mdp.quoting import printable, shorten
 
 __all__ = ["main"]
+
+_MOST_CHARACTERS = 2000
+"""Of an error's message, which may quote attributes of a file."""
 
 
 @app.callback(invoke_without_command=True)
@@ -70,6 +73,6 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    shown = printable(message)
+    shown = printable(shorten(message, _MOST_CHARACTERS))
     print(f"error: {shown}" if status == 2 else shown, file=sys.stderr)
     sys.exit(status)

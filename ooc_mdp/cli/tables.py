@@ -48,6 +48,7 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
 
 def print_store(table: Described, path: Path, as_json: bool) -> None:
     """Print the contents of a store, or what a virtual one records, as a table or as JSON."""
+    from ooc_mdp.quoting import shorten
     from ooc_mdp.report.summaries import print_inspection
     from ooc_mdp.report.terminal import print_line
     from ooc_mdp.store import Store
@@ -59,4 +60,4 @@ def print_store(table: Described, path: Path, as_json: bool) -> None:
         return
     print_inspection(facts)
     if not isinstance(table, Store):
-        print_line(f"virtual: computed on demand, by {table.attributes['provenance']['device']}")
+        print_line(f"virtual: computed on demand, by {shorten(table.attributes['provenance']['device'])}")

@@ -32,6 +32,7 @@ from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder, S
 from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
+from ooc_mdp.quoting import shorten
 from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_sizes import summary_error
 from ooc_mdp.store.closed_object import check_kinds, check_names
@@ -226,8 +227,8 @@ def _rows_by(path: Path, known: TableDescription, problem: Problem) -> Problem:
         return select_rows(problem, known.rows_by)
     except (OptionsError, MissingExtraError) as error:
         raise OptionsError(
-            f"the rows of {path} are computed by {known.rows_by}: {error}; open it on a machine with that device, or "
-            f"generate it again with --device cpu"
+            f"the rows of {path} are computed by {shorten(known.rows_by)}: {shorten(error, 400)}; open it on a machine "
+            f"with that device, or generate it again with --device cpu"
         ) from error
 
 

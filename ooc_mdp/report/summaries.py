@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
-from ooc_mdp.quoting import printable
+from ooc_mdp.quoting import printable, shorten
 
 __all__ = [
     "print_checkpoint",
@@ -23,11 +23,17 @@ __all__ = [
 
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or pipe."""
+_CELL_CHARACTERS = 1000
+"""Of one cell, which may hold an attribute of a file; --json has all of it."""
+
+
+def _cell(text: str) -> str:
+    return printable(shorten(text, _CELL_CHARACTERS))
 
 
 def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
     """Two columns: folded to the width of a terminal, whole lines in a file or pipe."""
-    title, rows = printable(title), [(printable(name), printable(text)) for name, text in rows]
+    title, rows = _cell(title), [(_cell(name), _cell(text)) for name, text in rows]
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         width = max(len(name) for name, _ in rows) + 1

@@ -71,6 +71,12 @@ def test_neither_do_messages_of_errors(virtual: Path, command: tuple[object, ...
     assert said.count("\n") == 1
 
 
+def test_a_long_attribute_makes_neither_an_endless_message_nor_an_endless_table(virtual: Path) -> None:
+    reseal(virtual, lambda a: a["about"]["provenance"].update(device="n" * 50_000))
+    assert len(refused("check", virtual)) < 1000
+    assert len(ooc("inspect", virtual).out) < 5000
+
+
 def test_neither_do_a_results_attributes(tmp_path: Path) -> None:
     (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
     store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
