@@ -60,7 +60,7 @@ def main() -> None:
         with _interruptible():
             app()
     except OocMdpError as error:
-        _fail(str(error), 2)
+        _fail("; ".join([str(error), *getattr(error, "__notes__", [])]), 2)
     except OSError as error:
         remedy = system_remedy(error)
         _fail(f"the system reports: {error}" + ("" if remedy is None else f"; {remedy}"), 2)

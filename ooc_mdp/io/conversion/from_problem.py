@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.errors import InputError, OptionsError, StoreError
+from ooc_mdp.errors import InputError, OptionsError, StoreError, SystemFailureError
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor
 from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import build_partition
@@ -185,7 +185,8 @@ class _Run:
         """Return True for signals, full disks, locks of the old store and the like, False for the problem's errors."""
         if isinstance(error, _ResumeMismatchError):
             return True
-        in_problem = isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError, BusyError))
+        of_the_system = (OSError, MemoryError, BusyError, SystemFailureError)
+        in_problem = isinstance(error, Exception) and not isinstance(error, of_the_system)
         if in_problem or not (self.resumes if self.journal is None else self.journal.has_entries):
             return False
         error.add_note("what is done was kept: the same command continues with --resume, and starts over without it")

@@ -18,7 +18,7 @@ from forked import changes_of, generation, killed_at, killed_at_entry, succeed
 from steps import When
 from store_models import ModelProblem, ModelSource, random_model
 
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.errors import OptionsError, StoreError, SystemFailureError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.registry import make_problem
@@ -217,6 +217,17 @@ def test_an_error_of_the_problem_leaves_nothing_and_a_full_disk_what_is_done(tmp
     full = OSError(28, "No space left on device", str(tmp_path / "s.partial" / "x"))
     with pytest.raises(StoreError, match=r"free space or choose another disk; what is done was kept: .* --resume"):
         generate_from(Stopping(MODEL, at=6, error=full), tmp_path / "s")
+    problem = Stopping(MODEL)
+    generate_from(problem, tmp_path / "s", resume=True)
+    assert problem.asked < 11
+
+
+def test_a_failure_of_the_system_leaves_what_is_done(tmp_path: Path) -> None:
+    with pytest.raises(SystemFailureError) as raised:
+        generate_from(Stopping(MODEL, at=6, error=SystemFailureError("too many files")), tmp_path / "s")
+    assert raised.value.__notes__ == [
+        "what is done was kept: the same command continues with --resume, and starts over without it"
+    ]
     problem = Stopping(MODEL)
     generate_from(problem, tmp_path / "s", resume=True)
     assert problem.asked < 11
