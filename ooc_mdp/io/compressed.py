@@ -17,7 +17,7 @@ from typing import IO, Protocol
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.files import open_file
 
-__all__ = ["SUFFIXES", "Decompressed", "compression", "plain_name"]
+__all__ = ["SUFFIXES", "Decompressed", "XzStream", "compression", "plain_name"]
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
 SUFFIXES = (".gz", ".xz", ".bz2")
@@ -42,7 +42,7 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class _Xz:
+class XzStream:
     """An .xz file decompressed with a limit on its dictionary."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -50,6 +50,7 @@ class _Xz:
         self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
     def read(self, size: int, /) -> bytes:
+        """At most `size` of the next bytes, none at the end; EOFError where the file is cut."""
         while True:
             waiting = b""
             if self._decompressor.eof:
@@ -87,7 +88,7 @@ class Decompressed:
         elif self.kind == "bzip2":
             self._stream = bz2.BZ2File(self._file)
         elif self.kind == "xz":
-            self._stream = _Xz(self._file)
+            self._stream = XzStream(self._file)
 
     def read(self, size: int) -> bytes:
         """At most `size` of the next bytes, none at the end; raises InputError where compressed data are damaged."""

@@ -5,10 +5,11 @@ Each description completes the sentence "this is ...". This module opens no file
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
-__all__ = ["PEXP", "binary_kind", "is_name", "model_kind", "text_kind"]
+__all__ = ["PEXP", "binary_kind", "is_name", "model_kind", "name_kind", "text_kind"]
 
 _ARRAYS = "an .npz of state_ptr, indptr, indices, data and rewards (format arrays)"
 _PICKLE = "a pickle, which is never loaded"
@@ -49,6 +50,7 @@ _KINDS = {
 _PROGRAM_WORDS = (
     *("mdp", "dtmc", "ctmc", "pomdp", "imdp", "idtmc", "pta", "popta", "lts", "smg", "csg", "ma"),
     *("nondeterministic", "probabilistic", "stochastic", "const", "global", "formula", "label", "module", "rewards"),
+    *("init", "system", "player", "observable", "observables", "evolve"),
 )
 _PROGRAM = (
     "a PRISM program (a model in the PRISM language); export it with prism -exportmodel FILE.tra,srew,trew or "
@@ -61,6 +63,13 @@ PEXP = (
 )
 _LTS_FILE = "a labelled transition system (.aut), which has no probabilities; give an MDP"
 _POMDP_FILE = "a POMDP in Cassandra's format; states must be observable: give its underlying MDP"
+_NAMES = {
+    **dict.fromkeys((".nm", ".pm", ".sm", ".gm", ".prism", ".smg"), _PROGRAM),
+    ".pexp": PEXP,
+    ".aut": _LTS_FILE,
+    ".pomdp": _POMDP_FILE,
+    ".jani": "a JANI model; export it with storm --exportbuild FILE.umb",
+}
 _TRA_COMMENT = re.compile(rb"# ?transitions", re.IGNORECASE)
 _PEXP_SECTION = re.compile(rb"# ?(states|labels|observations|reward structure)", re.IGNORECASE)
 
@@ -68,6 +77,11 @@ _PEXP_SECTION = re.compile(rb"# ?(states|labels|observations|reward structure)",
 def binary_kind(head: bytes) -> str | None:
     """What the magic bytes of a file without a reader show; None if they show nothing."""
     return next((what for magic, what in _MAGIC if head.startswith(magic)), None)
+
+
+def name_kind(path: str) -> str | None:
+    """What the ending of a file's name means, where no format takes the file; None if it means nothing."""
+    return _NAMES.get(os.path.splitext(path)[1].lower())
 
 
 def model_kind(kind: str) -> str | None:

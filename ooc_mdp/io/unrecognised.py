@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.array_stream import ZipArrays
 from ooc_mdp.io.compressed import Decompressed, plain_name
-from ooc_mdp.io.foreign import binary_kind, text_kind
+from ooc_mdp.io.foreign import binary_kind, name_kind, text_kind
 from ooc_mdp.quoting import printable, shorten
 
 __all__ = ["diagnose"]
@@ -59,6 +59,9 @@ def diagnose(source: str, head: bytes, names: Sequence[str], compressed: str | N
     text = text_kind(head)
     if text is not None:
         return InputError(source, f"this is {text}", 1)
+    named = name_kind(plain_name(source))
+    if named is not None:
+        return InputError(source, f"by its name this is {named}", 1)
     guess = _SUFFIXES.get(os.path.splitext(plain_name(source))[1].lower())
     meant = f"; by its name it may be {guess}: name it with --format to see what is wrong" if guess else ""
     return InputError(source, f"not recognised{meant}; {_known(names)}", 1)

@@ -241,6 +241,12 @@ def test_a_text_without_room_for_it_is_refused_with_the_remedy(tmp_path, monkeyp
     assert "No space left on device): 57 bytes so far; set TMPDIR" in str(refused(path))
 
 
+def test_a_folder_for_temporary_files_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    path = written(tmp_path / "m.txt.gz", gzip.compress(JOHANNSSON))
+    assert "set TMPDIR to a folder that may be written to" in str(refused(path))
+
+
 def test_blocks_of_a_compressed_file_are_read_on_threads(tmp_path):
     n = 3000
     text = "".join(f"S:{s}:0:1\nA:0:1\nD:{(s + 1) % n}:1:1\n" for s in range(n)).encode()

@@ -80,6 +80,9 @@ CASES = [
     ("m.nm", PROGRAM.replace("\n", "\r\n"), "a PRISM program"),
     ("m.tra", PROGRAM, "a PRISM program"),
     ("m.nm", "mdp // one line\nmodule m endmodule\n", "a PRISM program"),
+    ("m.prism", "// only comments\n" * 300 + PROGRAM, "by its name this is a PRISM program"),
+    ("m.pexp", "words\n", "by its name this is PRISM's export in one file"),
+    ("m.nm", "// c\nobservables s endobservables\n", "a PRISM program"),
     ("m.tra", "mdp\n0 0 0 1\n", "Storm's old explicit format"),
     ("m.txt", "dtmc\n0 0 1\n", "Storm's old explicit format"),
 ]  # fmt: skip

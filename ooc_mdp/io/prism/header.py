@@ -1,6 +1,6 @@
 """The first lines of PRISM's explicit files: comments, then a line of counts.
 
-    # Transitions (MDP)          the type of the model, as PRISM writes it from version 4.8 on
+    # Transitions (MDP)          the type of the model, as recent versions of PRISM write it
     # Reward structure "name"    in a reward file
     3 4 6                        the counts
 

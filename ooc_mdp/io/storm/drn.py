@@ -217,8 +217,9 @@ class _DrnSource(TextSource):
         name = self._options.reward_model
         listed = shorten(printable(", ".join(names)), 200)
         if name is not None:
-            if name not in names:
-                raise error_at(self.file, at, f"there is no reward model {name!r}; there are: {listed or 'none'}")
+            if names.count(name) != 1:
+                many = "are several reward models" if name in names else "is no reward model"
+                raise error_at(self.file, at, f"there {many} {name!r}; there are: {listed or 'none'}")
             return names.index(name)
         if len(names) > 1:
             raise error_at(self.file, at, f"several reward models; choose one by --reward-model: {listed}")

@@ -51,13 +51,22 @@ class TextFile:
             if source.kind is None:
                 self.size = source.compressed_bytes
                 return
-            self._text = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - the finalizer closes it
+            self._text = self._temporary()
             self._release = weakref.finalize(self, self._text.close)
             try:
                 self._decompress(source, self._text)
             except BaseException:
                 self._release()
                 raise
+
+    def _temporary(self) -> IO[bytes]:
+        """A new file without a name, which the finalizer closes."""
+        try:
+            file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        except OSError as error:
+            why = f"no file for its text can be made ({error.strerror or error})"
+            raise InputError(self.path, f"{why}; set TMPDIR to a folder that may be written to") from None
+        return file
 
     def _decompress(self, source: Decompressed, text: IO[bytes]) -> None:
         most = max(_UNSUSPICIOUS, _RATIO * source.compressed_bytes)

@@ -22,6 +22,7 @@ import numpy as np
 
 from ooc_mdp.errors import InputError, raise_system_failure
 from ooc_mdp.io.arrays.array_stream import copy_to_temporary, is_unsafe_name, read_exactly
+from ooc_mdp.io.compressed import XzStream
 from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import quote
@@ -31,7 +32,6 @@ __all__ = ["Member", "NumberStream", "RationalStream", "is_archive", "locate_mem
 _GZIP, _XZ, _TAR, _TAR_AT = b"\x1f\x8b\x08", b"\xfd7zXZ\x00", b"ustar", 257
 _HEADER_BUDGET = 64 << 20
 """Bytes of all headers together: about 100,000 members."""
-_XZ_MEMORY = 256 << 20
 _PIECE = 1 << 20
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -43,30 +43,6 @@ def is_archive(head: bytes) -> bool:
 
 class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
-
-
-class _Xz:
-    """An .xz file decompressed with a limit on its dictionary."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-
-    def read(self, size: int, /) -> bytes:
-        while True:
-            waiting = b""
-            if self._decompressor.eof:
-                waiting = self._decompressor.unused_data.lstrip(b"\0") or self._file.read(1 << 16).lstrip(b"\0")
-                if not waiting:
-                    return b""
-                self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-            elif self._decompressor.needs_input:
-                waiting = self._file.read(1 << 16)
-                if not waiting:
-                    raise EOFError("the xz data end in the middle")
-            piece = self._decompressor.decompress(waiting, size)
-            if piece:
-                return piece
 
 
 class _Forward:
@@ -146,7 +122,7 @@ def _walk(path: str, file: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, _F
     if start.startswith(_GZIP):
         source = gzip.GzipFile(fileobj=file)
     elif start == _XZ:
-        source = _Xz(file)
+        source = XzStream(file)
     stream = _Forward(path, source, file if source is file else None)
     seen: set[str] = set()
     try:
