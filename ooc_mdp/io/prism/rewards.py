@@ -246,7 +246,8 @@ def _companion_structures(tra: Path, dtmc: bool) -> Iterator[_Structure]:
             continue
         files = groups.setdefault(match[1] or "", {})
         if name in files:
-            raise InputError(path, f"{files[name].name} is there as well; keep one of the two")
+            why = f"{files[name].name} is there as well; keep one of the two, or name one by --rewards"
+            raise InputError(path, why)
         files[name] = path
     for label in sorted(groups, key=lambda text: int(text or 0)):
         files_of = tuple(TextFile(path) for path in groups[label].values())
