@@ -15,6 +15,22 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ooc_mdp.arguments import (
+    CACHE,
+    FLAG,
+    FUNCTION,
+    NOTHING,
+    PATH,
+    RESULT,
+    SIZE,
+    STARTS,
+    TABLE,
+    TEXT,
+    WHOLE,
+    check_types,
+    either,
+    maybe,
+)
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
@@ -65,6 +81,26 @@ def _path(given: AnyPath | None) -> Path | None:
     return None if given is None else Path(given)
 
 
+@check_types(
+    store=TABLE,
+    method=TEXT,
+    priority=maybe(TEXT),
+    cache=maybe(CACHE),
+    device_memory=maybe(SIZE),
+    device=TEXT,
+    kernel=TEXT,
+    stopping=maybe(TEXT),
+    sweep_order=TEXT,
+    output=maybe(PATH),
+    resume=FLAG,
+    overwrite=FLAG,
+    trace=maybe(PATH),
+    progress=maybe(FUNCTION),
+    note=maybe(FUNCTION),
+    placement=TEXT,
+    rebalance=FLAG,
+    stage=maybe(PATH),
+)
 def solve(
     store: TableSource | AnyPath,
     discount: float,
@@ -140,7 +176,7 @@ def solve(
         priority=priority,
         sweeps_per_visit=sweeps_per_visit,
         cache=None if cache is None else CacheSize.parse(cache),
-        device_memory=None if device_memory is None else parse_bytes(device_memory),
+        device_memory=None if device_memory is None else parse_bytes(device_memory, "device_memory"),
         device=device,
         kernel=kernel,
         stopping=None if stopping is None else Stopping.parse(stopping),
@@ -207,6 +243,7 @@ def requested_cluster(asked: ClusterOptions) -> ClusterOptions | None:
     return None
 
 
+@check_types(path=PATH)
 def open_result(path: AnyPath) -> Result:
     """Open what :func:`solve` wrote. Raises StoreError."""
     from ooc_mdp.store.result import open_result as open_
@@ -214,6 +251,7 @@ def open_result(path: AnyPath) -> Result:
     return open_(Path(path))
 
 
+@check_types(store=TABLE, result=RESULT, other_store=FLAG, progress=maybe(FUNCTION))
 def verify(
     store: TableSource | AnyPath,
     result: Result | Solution | AnyPath,
@@ -253,6 +291,16 @@ def verify(
     return verify_discounted(table, opened, progress, other_store=other_store)
 
 
+@check_types(
+    result=RESULT,
+    starts=STARTS,
+    random=maybe(WHOLE),
+    seed=WHOLE,
+    options=either(NOTHING, "SimulationOptions"),
+    problem=maybe(either(PATH, "DiscretisedProblem")),
+    trust=FLAG,
+    note=maybe(FUNCTION),
+)
 def simulate(
     result: Result | AnyPath,
     starts: Sequence[State | str] = (),

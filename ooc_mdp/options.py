@@ -9,6 +9,7 @@ import math
 import operator
 import os
 import re
+import reprlib
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -66,6 +67,7 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
 
 
+_LARGEST_PERCENTAGE = 100
 _MOST = 2**63 - 1
 """The largest whole number that files and kernels take."""
 
@@ -78,7 +80,9 @@ def real_number(name: str, value: object) -> float:
     OptionsError : it is no number, which truth values are not, or beyond all floats.
     """
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
-        raise OptionsError(f"{name} is {value!r}, which is no number")
+        raise OptionsError(
+            f"{name} is {reprlib.repr(value)}, which is no number (it is of type {type(value).__name__})"
+        )
     try:
         return float(cast(SupportsFloat, value))
     except (OverflowError, ValueError):  # an integer, a Decimal's signal
@@ -97,30 +101,37 @@ def whole_number(name: str, value: object, remedy: str = "") -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise OptionsError(f"{name} is {value!r}, which is no whole number{remedy}")
+        raise OptionsError(
+            f"{name} is {reprlib.repr(value)}, which is no whole number{remedy} (it is of type {type(value).__name__})"
+        )
     if abs(number) > _MOST:
         raise OptionsError(f"{name} is more than 64 bits hold; give at most {_MOST}")
     return number
 
 
-def parse_bytes(text: str | float) -> int:
+def parse_bytes(text: str | float, name: str = "") -> int:
     """Bytes in "64MiB", "1.5GB", "4096".
+
+    Parameters
+    ----------
+    name : of the argument, for messages.
 
     Raises
     ------
     OptionsError : the text is no size, or not positive.
     """
+    where = f"{name}: " if name else ""
     if not isinstance(text, str):
         size = whole_number("a size", text, "; write for example 67108864, '64MiB' or '1.5GB'")
     else:
         match = _SIZE.fullmatch(text)
         unit = _UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
-            raise OptionsError(f"{text!r} is no size; write for example 67108864, 64MiB or 1.5GB")
+            raise OptionsError(f"{where}{text!r} is no size; write for example 67108864, 64MiB or 1.5GB")
         exact = Decimal(match[1]) * unit
         size = whole_number("a size", int(min(exact, Decimal(_MOST + 1))))
     if size <= 0:
-        raise OptionsError(f"a size of {size} bytes cannot hold anything; give a positive one")
+        raise OptionsError(f"{where}a size of {size} bytes cannot hold anything; give a positive one")
     return size
 
 
@@ -146,7 +157,10 @@ class CacheSize:
 
     @classmethod
     def parse(cls, text: str | float) -> CacheSize:
-        """Read a budget of a solve, "256MiB", "22%" or 0.22 (of the table); raises OptionsError."""
+        """Read a budget of a solve, "256MiB", "22%" or 0.22 (of the table); raises OptionsError.
+
+        A number without a unit is bytes; one up to 100 is refused, since a percentage is meant.
+        """
         if isinstance(text, float) and 0 < text <= 1:
             return cls(share=text)
         if isinstance(text, str) and text.strip().endswith("%"):
@@ -157,7 +171,14 @@ class CacheSize:
             if not 0 < share <= 1:
                 raise OptionsError(f"a cache of {text} of the table: give a percentage above 0 and up to 100")
             return cls(share=share)
-        return cls(size=parse_bytes(text))
+        size = parse_bytes(text, "cache")
+        bare = str(text).strip()
+        if size <= _LARGEST_PERCENTAGE and bare.isdecimal():
+            raise OptionsError(
+                f"a cache of {bare} is {size} bytes, which hold no partition; did you mean {bare}% of the table, or "
+                f"{bare}MiB? (for bytes, write {bare}B)"
+            )
+        return cls(size=size)
 
     @classmethod
     def parse_partitions(cls, text: str) -> CacheSize:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
+from ooc_mdp.arguments import DTYPE, FLAG, FUNCTION, PARAMETERS, PATH, SIZE, SOURCE, TEXT, check_types, described, maybe
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.options import ClusterOptions, parse_bytes, whole_number
 
@@ -38,6 +39,13 @@ _VIRTUAL_ALONE = (
     "a virtual store is written in one step by this process: leave out resume, workers and scheduler (--resume, "
     "--workers, --scheduler), or virtual (--virtual)"
 )
+_TABLE_KINDS = {
+    "dtype": maybe(DTYPE),
+    "sense": maybe(TEXT),
+    "partitioner": maybe(TEXT),
+    "partition_size": maybe(SIZE),
+}
+"""Of the shared keywords; the others are checked with their values."""
 _SHARED = "**table : see :class:`TableKeywords`.\n"
 """The line of a docstring that the shared keywords replace."""
 
@@ -108,7 +116,7 @@ def _options(
     return ConvertOptions(
         sense=table.get("sense"),
         partitioner=table.get("partitioner") or ("grid" if grid is not None else None),
-        partition_size=None if size is None else parse_bytes(size),
+        partition_size=None if size is None else parse_bytes(size, "partition_size"),
         partitions=table.get("partitions"),
         shape=_axis_lengths("grid", grid),
         partition_shape=_axis_lengths("partition_shape", table.get("partition_shape")),
@@ -124,12 +132,23 @@ def _axis_lengths(name: str, given: object) -> tuple[int, ...] | None:
     """Whole numbers along the axes of a grid; OptionsError for anything else."""
     if given is None:
         return None
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise OptionsError(f"{name} is {given!r}; give a whole number for each axis, such as (30, 30)")
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
+        raise OptionsError(f"{name} is {described(given)}; give a whole number for each axis, such as (30, 30)")
     return tuple(whole_number(f"{name} along an axis", each) for each in given)
 
 
 @_with_table_keywords
+@check_types(
+    source=SOURCE,
+    store=PATH,
+    format=maybe(TEXT),
+    rewards=maybe(PATH),
+    reward_model=maybe(TEXT),
+    normalize=FLAG,
+    overwrite=FLAG,
+    progress=maybe(FUNCTION),
+    **_TABLE_KINDS,
+)
 def convert(
     source: AnyPath,
     store: AnyPath,
@@ -214,6 +233,18 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
 
 
 @_with_table_keywords
+@check_types(
+    name=PATH,
+    store=PATH,
+    parameters=maybe(PARAMETERS),
+    overwrite=FLAG,
+    resume=FLAG,
+    virtual=FLAG,
+    device=TEXT,
+    progress=maybe(FUNCTION),
+    note=maybe(FUNCTION),
+    **_TABLE_KINDS,
+)
 def generate(
     name: AnyPath,
     store: AnyPath,
@@ -276,6 +307,7 @@ def generate(
         problem.source.close()
 
 
+@check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))
 def open_store(
     path: AnyPath, *, trust: bool = False, note: Callable[[str], None] | None = None
 ) -> Store | RecomputedTable:
@@ -320,6 +352,14 @@ def _refuse_problem_name(path: AnyPath) -> None:
 
 
 @_with_table_keywords
+@check_types(
+    name=PATH,
+    parameters=maybe(PARAMETERS),
+    device=TEXT,
+    progress=maybe(FUNCTION),
+    note=maybe(FUNCTION),
+    **_TABLE_KINDS,
+)
 def open_problem(
     name: AnyPath,
     parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,

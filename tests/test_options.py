@@ -89,7 +89,16 @@ def test_a_cache_is_a_size_or_a_share_of_the_table() -> None:
     assert CacheSize.parse("0.1 %").resolve(1001, 1) == 2
     assert CacheSize.parse("100%").resolve(12345, 5) == 12345
     assert CacheSize.parse("1%").resolve(1000, 300) == 300  # a share always holds the largest partition
-    assert CacheSize.parse("100").resolve(1000, 300) == 100
+    assert CacheSize.parse("100B").resolve(1000, 300) == 100
+    assert CacheSize.parse("101").resolve(1000, 300) == 101
+
+
+@pytest.mark.parametrize("bare", ["22", " 100 ", 22, 1])
+def test_a_number_that_must_be_a_percentage_is_refused_with_what_was_meant(bare):
+    number = str(bare).strip()
+    said = rf"a cache of {number} is {number} bytes, .*; did you mean {number}% of the table, or {number}MiB\?"
+    with pytest.raises(OptionsError, match=said):
+        CacheSize.parse(bare)
 
 
 @pytest.mark.parametrize("text", ["0%", "101%", "-3%", "nan%", "inf%"])

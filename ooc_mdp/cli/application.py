@@ -31,6 +31,23 @@ RENAMED: dict[str, dict[str, str]] = {
 }
 """By command, what options are called now that had another name in earlier versions."""
 
+MEANT: dict[str, tuple[str, ...]] = {
+    "--cache": ("--memory", "--mem", "--ram", "--cache-size", "--memory-limit"),
+    "--device": ("--gpu", "--cuda", "--cpu"),
+    "--discount": ("--gamma", "-g", "--discount-factor", "--beta"),
+    "--duration": ("--time", "--horizon"),
+    "--epsilon": ("--eps", "-e", "--tol", "--tolerance", "--precision", "--accuracy", "--error"),
+    "--method": ("--algorithm", "--algo", "--solver", "-m"),
+    "--normalize": ("--normalise",),
+    "--output": ("-o", "--out", "--result"),
+    "--overwrite": ("-f", "--force"),
+    "--parameter": ("--param", "--set"),
+    "--threads": ("--cores",),
+    "--time-limit": ("--timeout", "--max-time", "--time"),
+    "--workers": ("-j", "-n", "--jobs", "--processes", "--num-workers"),
+}
+"""By option, what other programs call it; a command that has the option names it where it gets one of these."""
+
 RENAMED_COMMANDS = {"validate": "check"}
 """What commands are called now that had another name in earlier versions."""
 
@@ -49,9 +66,13 @@ class _Commands(TyperGroup):
         except Exception as error:  # Typer brings its own copy of click, or not, by version
             command, old = getattr(error, "ctx", None), getattr(error, "option_name", "")
             renamed = RENAMED.get(getattr(command, "info_name", ""), {})
-            if old not in renamed:
+            if old in renamed:
+                raise OptionsError(f"{old} is now called {renamed[old]}") from error
+            known = {name for parameter in getattr(command, "command", ctx.command).params for name in parameter.opts}
+            meant = [name for name, others in MEANT.items() if old in others and name in known]
+            if not meant:
                 raise
-            raise OptionsError(f"{old} is now called {renamed[old]}") from error
+            raise OptionsError(f"there is no option {old}; did you mean {meant[0]}?") from error
 
 
 app = typer.Typer(

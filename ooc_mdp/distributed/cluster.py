@@ -43,6 +43,8 @@ __all__ = [
 
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx|ucxx)://)?([^\s/:\[\]]+|\[[^\s/\[\]]+\]):\d+")
 _CONNECT_SECONDS = 30.0
+_WORKERS_PER_CORE = 8
+"""Processes that this machine starts at most, for each of its cores."""
 
 
 @contextmanager
@@ -61,9 +63,23 @@ def client_of(workers: int | str | Client, device: str) -> Iterator[Client]:
             raise ClusterError(f"the client is {workers.status}; give one that is connected to its scheduler")
         yield workers
         return
+    if isinstance(workers, int):
+        _check_number(workers)
     made = connect(workers) if isinstance(workers, str) else local_cluster(workers, use_devices(device, workers))
     with made as client:
         yield client
+
+
+def _check_number(workers: int) -> None:
+    """Refuse more processes than this machine can run side by side; raises OptionsError."""
+    cores = os.cpu_count() or 1
+    most = _WORKERS_PER_CORE * cores
+    if workers > most:
+        raise OptionsError(
+            f"{workers} workers are more processes than the {most} that this machine starts at most, "
+            f"{_WORKERS_PER_CORE} for each of its {cores} cores; give --workers {cores}, or the workers of several "
+            f"machines (--scheduler)"
+        )
 
 
 @contextmanager

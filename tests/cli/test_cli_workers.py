@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command_line import environment, ooc, process, refused
 
-from ooc_mdp.cli.application import RENAMED, RENAMED_COMMANDS
+from ooc_mdp.cli.application import MEANT, RENAMED, RENAMED_COMMANDS
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError
@@ -145,6 +145,59 @@ def test_a_script_without_a_guard_is_told_to_have_one(maze: Store, tmp_path: Pat
 def test_a_renamed_option_is_refused_with_its_present_name(command: str, former: str, maze: Store) -> None:
     said = refused(command, maze.path, former)
     assert f"{former} is now called {RENAMED[command][former]}" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "other", "meant"),
+    [
+        *(("solve", other, "--discount") for other in ("--gamma", "-g", "--beta")),
+        *(("solve", other, "--epsilon") for other in ("--eps", "--tol", "--tolerance", "--precision")),
+        *(("solve", other, "--cache") for other in ("--memory", "--mem", "--ram")),
+        ("solve", "--timeout", "--time-limit"),
+        ("solve", "--jobs", "--workers"),
+        ("solve", "-o", "--output"),
+        ("convert", "--normalise", "--normalize"),
+        ("convert", "--force", "--overwrite"),
+        ("generate", "--jobs", "--workers"),
+    ],
+)
+def test_what_other_programs_call_an_option_is_refused_with_its_name_here(
+    command: str, other: str, meant: str, maze: Store
+) -> None:
+    assert f"there is no option {other}; did you mean {meant}?" in refused(command, maze.path, other, 1)
+
+
+def test_only_options_of_the_command_are_named(maze: Store) -> None:
+    ran = ooc("check", maze.path, "--gamma", 1)
+    assert ran.status == 2
+    assert "--discount" not in ran.err
+    assert {other for others in MEANT.values() for other in others} & {*MEANT} == set()
+
+
+@pytest.mark.parametrize("command", ["solve", "convert", "generate"])
+def test_more_workers_than_a_machine_runs_are_refused_before_one_is_started(
+    command: str, maze: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("ooc_mdp.distributed.cluster.local_cluster", None)  # to call it is an error
+    (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    asked: dict[str, tuple[object, ...]] = {
+        "solve": (maze.path, "--discount", 0.9, "--device", "cpu"),
+        "convert": (tmp_path / "m.txt", tmp_path / "s"),
+        "generate": ("GW-8x4", tmp_path / "s"),
+    }
+    for workers in (25, 1_000_000):
+        said = refused(command, *asked[command], "--workers", workers)
+        assert (
+            f"{workers} workers are more processes than the 24 that this machine starts at most, 8 for each of" in said
+        )
+        assert "give --workers 3" in said
+
+
+def test_more_threads_than_a_machine_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    said = refused("generate", "GW-8x4", tmp_path / "s", "--threads", 1_000_000)
+    assert "threads is 1000000; give at most 192, 64 for each of the 3 cores" in said
 
 
 @pytest.mark.parametrize("former", RENAMED_COMMANDS)

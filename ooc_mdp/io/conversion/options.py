@@ -15,6 +15,10 @@ from ooc_mdp.options import whole_number
 __all__ = ["ConvertOptions"]
 
 
+_THREADS_PER_CORE = 64
+"""Threads at most; each holds a partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
     """Options of convert and generate."""
@@ -54,6 +58,12 @@ class ConvertOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionsError(f"{name} is {value}; give at least 1")
+        cores = os.cpu_count() or 1
+        if self.threads > _THREADS_PER_CORE * cores:
+            raise OptionsError(
+                f"threads is {self.threads}; give at most {_THREADS_PER_CORE * cores}, {_THREADS_PER_CORE} for each of "
+                f"the {cores} cores"
+            )
         for name in ("shape", "partition_shape", "partition_grid"):
             value = getattr(self, name)
             if value is not None and (not value or min(value) < 1):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class Axis:
         return (self.high - self.low) / (points if self.periodic else points - 1)
 
 
+class NoParameters(NamedTuple):
+    """The parameters of a problem that has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlProblem:
     """A deterministic system in continuous time with finitely many controls."""
@@ -66,7 +70,7 @@ class ControlProblem:
     """The actions: each a tuple of control values, held constant during a step."""
     dynamics: Callable[[State, State, Any], State]
     """(state, control, p) -> time derivative of each component, a tuple."""
-    parameters: Any
+    parameters: Any = NoParameters()  # noqa: RUF009 (it is immutable)
     """A NamedTuple of floats with defaults: masses, lengths, ...; given to every function as p."""
     reward_rate: Callable[[State, State, Any], float] | None = None
     """(state, control, p) -> reward a unit of time; None is 0. It is integrated without discount inside a step."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from math import cos, sin
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from control_model import interpolated_offset, row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ooc_mdp
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.problems.control import Axis, ControlProblem, DiscretisationOptions, DiscretisedProblem
 from ooc_mdp.problems.registry import make_problem
@@ -383,3 +385,19 @@ def test_either_stored_type_holds_the_rows_of_the_shipped_problems_exactly(name,
     assert (np.diff(successors, axis=1) > 0).all()
     for numbers in (weights, rewards, durations):
         assert np.array_equal(numbers, numbers.astype(dtype).astype(np.float64))
+
+
+def test_a_problem_without_parameters_leaves_them_out(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(
+        "from ooc_mdp import Axis, ControlProblem\n"
+        "def dynamics(state, control, p):\n"
+        "    return (control[0],)\n"
+        "def reward_rate(state, control, p):\n"
+        "    return -1.0\n"
+        "axes = (Axis('x', -1.0, 1.0),)\n"
+        "problem = ControlProblem(name='line', summary='', axes=axes, controls=((-1.0,), (1.0,)), dynamics=dynamics,\n"
+        "                         reward_rate=reward_rate)\n"
+    )
+    table = ooc_mdp.open_problem(tmp_path / "p.py", {"grid": (11,)}, device="cpu")
+    solution = ooc_mdp.solve(table, 1, epsilon=1e-6, device="cpu")
+    assert solution.values.min() == pytest.approx(-1.0, abs=0.05)  # a unit of time from the middle to the nearer end

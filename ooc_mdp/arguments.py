@@ -1,0 +1,154 @@
+"""Types of the arguments of public functions, checked before any work.
+
+Numbers are checked by the options that hold them (`ooc_mdp.options`), which give them Python's own types. What is
+checked here would otherwise fail far from the call: paths, functions, truth values, tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from os import PathLike
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ooc_mdp.errors import OptionsError
+
+__all__ = [
+    "CACHE",
+    "DTYPE",
+    "FLAG",
+    "FUNCTION",
+    "NOTHING",
+    "PARAMETERS",
+    "PATH",
+    "RESULT",
+    "SIZE",
+    "SOURCE",
+    "STARTS",
+    "TABLE",
+    "TEXT",
+    "WHOLE",
+    "Kind",
+    "check_types",
+    "described",
+    "either",
+    "maybe",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an argument may be."""
+
+    accepts: Callable[[Any], bool]
+    words: str
+    """What it may be, after "give"."""
+    remedy: Callable[[Any], str] = lambda _: ""
+    """What to do about a value that is none, where more is known of it."""
+
+
+def maybe(kind: Kind) -> Kind:
+    """The kind, or None."""
+    return Kind(lambda value: value is None or kind.accepts(value), f"{kind.words}, or None", kind.remedy)
+
+
+def either(kind: Kind, *classes: str) -> Kind:
+    """The kind, or an object of a class with one of these names, which are not imported for it."""
+    return Kind(
+        lambda value: kind.accepts(value) or any(each.__name__ in classes for each in type(value).__mro__),
+        f"{kind.words}, or a {' or '.join(classes)}",
+    )
+
+
+def described(value: object) -> str:
+    """A value for a message: short, with its type."""
+    return f"{reprlib.repr(value)} of type {type(value).__name__}"
+
+
+def check_types(**kinds: Kind) -> Callable[[Function], Function]:
+    """Check arguments of a function by their names; OptionsError names the argument, its type and what is accepted."""
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        rest = [p.name for p in signature.parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD]
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **given: Any) -> Any:
+            bound = signature.bind(*arguments, **given).arguments
+            named = bound | (bound.get(rest[0], {}) if rest else {})
+            for name, kind in kinds.items():
+                if name in named and not kind.accepts(named[name]):
+                    remedy = kind.remedy(named[name]) or f"give {kind.words}"
+                    raise OptionsError(f"{function.__name__}: {name} is {described(named[name])}; {remedy}")
+            return function(*arguments, **given)
+
+        return cast(Function, checked)
+
+    return decorate
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, PathLike) and isinstance(value.__fspath__(), str))
+
+
+def _of_model(value: Any) -> str:
+    """What to do with a model in memory, which has to become a store first."""
+    if hasattr(value, "observation_space") and hasattr(value, "action_space"):
+        spec = getattr(value, "spec", None)
+        name = getattr(spec, "id", None) or "ENV-ID"
+        return f"convert the environment by its registered name: ooc_mdp.convert('gymnasium:{name}', 'model.zarr')"
+    if isinstance(value, tuple | list | dict | np.ndarray):
+        return (
+            "write the arrays to a file, numpy.savez('model.npz', P=P, R=R) with P of shape (actions, states, states), "
+            "and convert it: ooc_mdp.convert('model.npz', 'model.zarr')"
+        )
+    return ""
+
+
+def _is_starts(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and all(map(_is_start, value))
+
+
+def _is_start(value: Any) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, Sequence | np.ndarray) and all(map(_is_number, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real | Decimal) and not isinstance(value, bool)
+
+
+PATH = Kind(_is_path, "a path, as str or pathlib.Path")
+TEXT = Kind(lambda value: isinstance(value, str), "a str")
+FLAG = Kind(lambda value: isinstance(value, bool | np.bool_), "True or False")
+FUNCTION = Kind(callable, "a function")
+SOURCE = Kind(_is_path, "the path of a model file, as str or pathlib.Path, or 'gymnasium:ENV-ID'", _of_model)
+WHOLE = Kind(lambda value: hasattr(value, "__index__") and not isinstance(value, bool | np.ndarray), "a whole number")
+SIZE = Kind(lambda value: isinstance(value, str) or WHOLE.accepts(value), "bytes, as an int or such as '64MiB'")
+CACHE = Kind(
+    lambda value: SIZE.accepts(value) or (isinstance(value, float) and 0 < value <= 1),
+    "a size such as '256MiB', or a share of the table such as '22%' or 0.22",
+)
+DTYPE = Kind(lambda value: isinstance(value, str | type | np.dtype), "'float32' or 'float64'")
+PARAMETERS = Kind(
+    lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    "a dict of parameters by name, such as {'seed': 1}",
+)
+STARTS = Kind(_is_starts, "a list of states, each a tuple of numbers or a str such as '0.1,-2' or 'initial'")
+TABLE = Kind(
+    lambda value: _is_path(value) or hasattr(value, "read_field"),
+    "a store that convert, generate or open_store returned, or its path",
+    _of_model,
+)
+RESULT = either(PATH, "Result", "Solution")
+NOTHING = Kind(lambda value: value is None, "None")

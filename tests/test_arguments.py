@@ -1,0 +1,132 @@
+"""Public functions refuse arguments of wrong types before any work, by name, with what is accepted."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ooc_mdp
+from ooc_mdp.arguments import check_types, maybe
+from ooc_mdp.errors import OocMdpError, OptionsError
+
+WRONG: dict[str, Any] = {
+    "none": None,
+    "true": True,
+    "float": 3.5,
+    "text": "0.5 apples",
+    "bytes": b"x",
+    "list": [],
+    "dict": {},
+    "array": np.ones(2),
+    "object": SimpleNamespace(),
+    "function": len,
+    "environment": SimpleNamespace(observation_space=1, action_space=2, spec=SimpleNamespace(id="Taxi-v3")),
+}
+FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store")
+OPTIONAL = {
+    "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace", "time_limit",
+    "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters", "random",
+    "options", "problem", "dtype", "sense", "partitioner", "partition_size", "partitions", "partition_grid",
+    "partition_shape", "threads",
+}  # fmt: skip
+ALSO: dict[str, str] = {
+    "discount": "float", "epsilon": "float", "residual": "float", "time_limit": "float", "checkpoint_interval": "float",
+    "worker_timeout": "float", "progress": "function", "note": "function", "parameters": "dict", "starts": "list",
+    "store": "text", "source": "text", "name": "text", "path": "text", "result": "text", "output": "text",
+    "trace": "text", "stage": "text", "rewards": "text", "format": "text", "reward_model": "text", "problem": "text",
+    "workers": "text", "device": "text", "dtype": "text", "grid": "list",
+    "partition_grid": "list", "partition_shape": "list",
+}  # fmt: skip
+"""Kinds of values of WRONG that an argument accepts, or that are refused for what they say and not for their type."""
+
+
+def accepted(name: str) -> set[str]:
+    kinds = set(ALSO.get(name, "").split())
+    return kinds | ({"none"} if name in OPTIONAL else set()) | ({"true"} if name in FLAGS else set())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("arguments")
+    (folder / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
+    ooc_mdp.convert(folder / "m.txt", folder / "s")
+    ooc_mdp.solve(folder / "s", 0.9, device="cpu", output=folder / "r")
+    return folder
+
+
+def calls(place: Path) -> dict[str, tuple[Any, ...]]:
+    return {
+        "convert": (place / "m.txt", place / "new"),
+        "generate": ("GW-8x4", place / "new"),
+        "open_problem": ("GW-8x4",),
+        "open_result": (place / "r",),
+        "open_store": (place / "s",),
+        "simulate": (place / "r",),
+        "solve": (place / "s", 0.9),
+        "verify": (place / "s", place / "r"),
+    }
+
+
+FUNCTIONS = [name for name in ooc_mdp.__all__ if inspect.isfunction(getattr(ooc_mdp, name))]
+PARAMETERS = [(name, given) for name in FUNCTIONS for given in inspect.signature(getattr(ooc_mdp, name)).parameters]
+
+
+def test_every_public_function_is_called_here(place: Path) -> None:
+    assert sorted(calls(place)) == sorted(FUNCTIONS)
+
+
+@pytest.mark.parametrize(("function", "name"), PARAMETERS, ids=lambda word: str(word))
+def test_an_argument_of_a_wrong_type_is_refused_by_name_with_its_type(place: Path, function: str, name: str) -> None:
+    call: Callable[..., Any] = getattr(ooc_mdp, function)
+    right = dict(zip(inspect.signature(call).parameters, calls(place)[function], strict=False))
+    tried = [kind for kind in WRONG if kind not in accepted(name)]
+    assert tried
+    for kind in tried:
+        with pytest.raises(OocMdpError) as refusal:
+            call(**right | {name: WRONG[kind]})
+        said = str(refusal.value)
+        assert name in said.replace(" ", "_"), (kind, said)
+        types = {"array": ("ndarray", "float64"), "text": ("",), "none": ("",)}  # of an array, or of its elements
+        assert any(word in said for word in types.get(kind, (type(WRONG[kind]).__name__,))), (kind, said)
+        assert len(said) < 500
+    assert not (place / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["solve", "verify", "convert"])
+def test_a_model_in_memory_is_refused_with_the_way_to_a_store(place: Path, name: str) -> None:
+    call, (_, *others) = getattr(ooc_mdp, name), calls(place)[name]
+    with pytest.raises(OptionsError, match=r"ooc_mdp\.convert\('gymnasium:Taxi-v3', 'model\.zarr'\)"):
+        call(WRONG["environment"], *others)
+    with pytest.raises(OptionsError, match=r"numpy\.savez\('model\.npz', P=P, R=R\) with P of shape") as refusal:
+        call((np.ones((1, 2, 2)), np.ones(2)), *others)
+    assert "ooc_mdp.convert('model.npz', 'model.zarr')" in str(refusal.value)
+
+
+def test_the_way_from_arrays_to_a_store_that_a_refusal_names_works(tmp_path: Path) -> None:
+    P, R = np.array([[[0.5, 0.5], [0.0, 1.0]]]), np.array([[1.0], [0.0]])
+    np.savez(tmp_path / "model.npz", P=P, R=R)
+    store = ooc_mdp.convert(tmp_path / "model.npz", tmp_path / "model.zarr")
+    assert ooc_mdp.solve(store, 0.5, epsilon=1e-6, device="cpu").values == pytest.approx([4 / 3, 0.0], abs=1e-6)
+
+
+def test_a_path_of_a_file_is_no_store(place: Path) -> None:
+    with pytest.raises(OocMdpError, match=r"m\.txt"):
+        ooc_mdp.solve(place / "m.txt", 0.9)
+
+
+def test_wrapped_functions_keep_their_signature_and_refuse_unknown_keywords() -> None:
+    @check_types(flag=maybe(ooc_mdp.arguments.FLAG))
+    def function(number: int, *, flag: bool | None = None) -> int:
+        """Say it."""
+        return number
+
+    assert function(3, flag=None) == 3
+    assert list(inspect.signature(function).parameters) == ["number", "flag"]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'flags'"):
+        function(3, flags=True)  # type: ignore[call-arg]
