@@ -108,6 +108,21 @@ def test_a_checkpoint_of_one_machine_is_gone_on_from_by_several_workers(
     check(maze, 0.999, solution, size=100.0, earlier=first.statistics)
     assert ooc_mdp.verify(maze, output).holds
     assert solution.statistics.loads == first.statistics.loads
+    assert solution.method.startswith("vi, 4 workers")  # the checkpoint's
+
+
+def test_a_tighter_target_continues_on_several_workers_from_the_values_of_the_result(
+    maze: Store, clusters: Clusters, tmp_path: Path
+) -> None:
+    output = tmp_path / "r"
+    coarse = ooc_mdp.solve(maze, 0.999, device="cpu", epsilon=1e-3, output=output)
+    said: list[str] = []
+    how: dict[str, Any] = {"output": output, "resume": True, "note": said.append}
+    finer = solve(maze, 0.999, clusters[2], epsilon=coarse.error_bound / 3, **how)
+    assert f"{output} proves less than what is asked for: continuing from its values, counting anew" in said
+    check(maze, 0.999, finer, size=100.0)
+    assert finer.error_bound <= coarse.error_bound / 3
+    assert ooc_mdp.verify(maze, output).holds
 
 
 def test_a_time_limit_ends_a_solve_with_a_checkpoint(
