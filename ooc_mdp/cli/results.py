@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -12,11 +13,10 @@ from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import GroupedCommand, with_choices
 from ooc_mdp.cli.options import ControllerName, JsonOption, OverwriteOption
 from ooc_mdp.cli.tables import print_json
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import OocMdpError, OptionsError, StoreError
 
 if TYPE_CHECKING:
     from ooc_mdp.model.mdp import FloatArray
-    from ooc_mdp.problems.control import ControlProblem
     from ooc_mdp.simulation import Simulation, SimulationOptions
 
 __all__ = ["cache_curve", "simulate"]
@@ -125,7 +125,7 @@ class RunFiles:
     animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None
     overwrite: OverwriteOption = False
 
-    def check(self, problem: ControlProblem, seconds: float, sources: list[Path]) -> None:
+    def check(self, seconds: float, sources: list[Path]) -> None:
         """Check, before the runs, that all files can be written after them, and none is one that is read."""
         from ooc_mdp.report.animation import check_animation
         from ooc_mdp.report.trajectory_plot import check_trajectory_plot
@@ -135,20 +135,29 @@ class RunFiles:
         if self.plot is not None:
             check_trajectory_plot(self.plot)
         if self.animation is not None:
-            check_animation(self.animation, problem, seconds)
+            check_animation(self.animation, seconds)
 
     def write(self, simulation: Simulation, values: FloatArray) -> None:
-        """Write the files that were asked for."""
+        """Write the files that were asked for, each even where another fails; StoreError names all that failed."""
         from ooc_mdp.report.animation import animate
         from ooc_mdp.report.trajectory_plot import plot_trajectories
         from ooc_mdp.report.trajectory_table import write_trajectories
 
-        if self.csv is not None:
-            write_trajectories(simulation, self.csv, overwrite=self.overwrite)
-        if self.plot is not None:
-            plot_trajectories(simulation, values, self.plot, overwrite=self.overwrite)
-        if self.animation is not None:
-            animate(simulation, self.animation, overwrite=self.overwrite)
+        failed = []
+        for file, write in (
+            (self.csv, write_trajectories),
+            (self.plot, partial(plot_trajectories, values=values)),
+            (self.animation, animate),
+        ):
+            try:
+                if file is not None:
+                    write(simulation, file=file, overwrite=self.overwrite)
+            except OocMdpError as error:
+                failed.append(str(error))
+            except (OSError, RuntimeError) as error:  # of matplotlib, Pillow and ffmpeg
+                failed.append(f"{file} cannot be written: {error}")
+        if failed:
+            raise StoreError("; ".join(failed))
 
 
 @app.command(cls=GroupedCommand)
@@ -183,16 +192,18 @@ def simulate(
     from ooc_mdp.simulation import problem_of
 
     options = choices.options()
+    files.check(options.duration, [] if problem is None else [Path(problem)])
     opened = api.open_result(result)
     discretised = problem_of(opened, problem, trust, note=print_note)
-    files.check(discretised.problem, options.duration, [] if problem is None else [Path(problem)])
     simulation = api.simulate(
         opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised
     )
-    files.write(simulation, opened.solution.values)
     if as_json:
         print_json(simulation.summary())
     else:
         print_simulation(simulation)
+    for sentence in simulation.warnings():
+        print_note(f"warning: {sentence}")
+    files.write(simulation, opened.solution.values)
     if simulation.has_goal and not simulation.summary()["successes"]:
         raise typer.Exit(1)

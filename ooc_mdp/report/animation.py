@@ -2,6 +2,7 @@
 
 GIF through Pillow, which matplotlib brings; MP4 through ffmpeg where it is installed. A drawing is known by the
 dynamics that it belongs to; to add one, define a class that satisfies :class:`Drawing` and enter it in `_drawing`.
+Other problems are drawn as a point that moves in the plane of their first two axes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control import mountain_car, pendulums
-from ooc_mdp.problems.control.definition import ControlProblem, State
+from ooc_mdp.problems.control.definition import Axis, ControlProblem, State
 from ooc_mdp.simulation import Simulation
 from ooc_mdp.store.atomic_file import atomic_file
 
@@ -80,12 +81,35 @@ class _Links:
         self._torque.set_data([0.0, 0.3 * control[0]], [0.0, 0.0])
 
 
+class _Plane:
+    """The state as a point in the plane of the first two axes, with where it has been; on a line for one axis."""
+
+    def __init__(self, axes: tuple[Axis, ...]) -> None:
+        self._axes = axes[:2]
+        self._visited: list[tuple[float, float]] = []
+
+    def prepare(self, panel: Any) -> None:
+        panel.set_aspect("auto")
+        setters = ((panel.set_xlim, panel.set_xlabel), (panel.set_ylim, panel.set_ylabel))
+        for axis, (set_limits, set_label) in zip(self._axes, setters, strict=False):
+            set_limits(axis.low, axis.high)
+            set_label(f"{axis.name}, {axis.unit}" if axis.unit else axis.name)
+        (self._trail,) = panel.plot([], [], color="C0", linestyle="none", marker=".", markersize=2)
+        (self._point,) = panel.plot([], [], color="C3", marker="o", markersize=9)
+
+    def show(self, state: FloatArray, control: State) -> None:
+        at = float(state[0]), float(state[1]) if len(self._axes) > 1 else 0.0
+        self._visited.append(at)
+        self._trail.set_data(*zip(*self._visited, strict=True))
+        self._point.set_data([at[0]], [at[1]])
+
+
 def _hill(x: FloatArray) -> FloatArray:
     """Height of the car's hill; see :mod:`ooc_mdp.problems.control.mountain_car`."""
     return np.where(x < 0.0, x * x + x, x / np.sqrt(1.0 + 5.0 * x * x))
 
 
-def _drawing(problem: ControlProblem) -> Drawing | None:
+def _drawing(problem: ControlProblem) -> Drawing:
     p = problem.parameters
     if problem.dynamics is mountain_car.dynamics:
         return _Car()
@@ -95,25 +119,20 @@ def _drawing(problem: ControlProblem) -> Drawing | None:
         return _Links((p.length1, p.length2), (0, 1))
     if problem.dynamics is pendulums.triple_dynamics:
         return _Links((p.length1, p.length2, p.length3), (0, 2, 4))
-    return None
+    return _Plane(problem.axes)
 
 
-def check_animation(file: Path, problem: ControlProblem, seconds: float) -> None:
+def check_animation(file: Path, seconds: float) -> None:
     """Refuse an animation that could not be drawn, before there is any work.
 
     Raises
     ------
-    OptionsError : the suffix is none of ANIMATION_FORMATS, the problem has no drawing, or there are too many frames.
+    OptionsError : the suffix is none of ANIMATION_FORMATS, or there are too many frames.
     MissingExtraError : matplotlib or Pillow is not installed.
     StoreError : ffmpeg is not there for MP4.
     """
     if file.suffix not in ANIMATION_FORMATS:
         raise OptionsError(f"cannot animate to {file.name}: the name must end in {' or '.join(ANIMATION_FORMATS)}")
-    if _drawing(problem) is None:
-        raise OptionsError(
-            f"there is no drawing of {problem.name}; mountain-car and the pendulums are animated, --plot and --csv "
-            f"take every problem"
-        )
     if seconds * _FRAMES_PER_SECOND > _MAX_FRAMES:
         raise OptionsError(
             f"{seconds:g} seconds are too long for an animation; give --duration {_MAX_FRAMES // _FRAMES_PER_SECOND}"
@@ -134,9 +153,8 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
     """
     trajectory = simulation.trajectories[run]
     problem = simulation.problem.problem
-    check_animation(file, problem, trajectory.duration)
+    check_animation(file, trajectory.duration)
     drawing = _drawing(problem)
-    assert drawing is not None  # checked above
     new_figure, writers = _matplotlib()
     figure = new_figure(figsize=(5.0, 5.0), layout="constrained", dpi=80)
     panel = figure.subplots()

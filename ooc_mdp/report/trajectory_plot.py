@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import Axis
-from ooc_mdp.simulation import Simulation, Trajectory
+from ooc_mdp.simulation import RunOutcome, Simulation, Trajectory
 from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["PLOT_FORMATS", "check_trajectory_plot", "plot_trajectories"]
@@ -24,6 +24,8 @@ PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 _MAX_POINTS = 400
 """Points along an axis of the value function's picture at most."""
+_END_MARKERS = {RunOutcome.GOAL: "*", RunOutcome.HELD: "*", RunOutcome.CRASHED: "X", RunOutcome.ENDED: "s"}
+"""How the end of a run is drawn in the phase plane, where it says how the run ended."""
 
 
 def check_trajectory_plot(file: Path) -> None:
@@ -73,8 +75,10 @@ def plot_trajectories(simulation: Simulation, values: FloatArray, file: Path, *,
         f"{simulation.problem.name}, {'x'.join(map(str, simulation.problem.points))} states, controller "
         f"{simulation.options.controller.value}"
     )
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in figures["outcomes"].items())
     if simulation.has_goal:
         title += f": {figures['successes']} of {figures['starts']} starts succeed"
+    title += f" ({outcomes})"
     figure.suptitle(title)
     with atomic_file(file, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format=file.suffix[1:])
@@ -128,6 +132,9 @@ def _draw_plane(panel: Any, simulation: Simulation, values: FloatArray) -> None:
         states = _with_gaps(run, problem.problem.axes)
         panel.plot(states[:, 0], states[:, 1], color=f"C{number % 10}", linewidth=1.0)
         panel.plot(run.states[:1, 0], run.states[:1, 1], color=f"C{number % 10}", marker="o", markersize=4)
+        end = _END_MARKERS.get(run.outcome)
+        if end is not None:
+            panel.plot(run.states[-1:, 0], run.states[-1:, 1], color=f"C{number % 10}", marker=end, markersize=8)
     panel.set_xlabel(_label(across))
     panel.set_ylabel(_label(up))
     panel.set_xlim(across.low, across.high)

@@ -58,16 +58,19 @@ def _cells(run: Trajectory) -> tuple[str, ...]:
 
 
 def _conclusions(simulation: Simulation) -> list[str]:
+    figures = simulation.summary()
     if not simulation.has_goal:
-        return [
+        lines = [
             "no state is worth more than what it costs, so there is no goal to reach: compare the discounted returns"
         ]
-    figures = simulation.summary()
-    lines = [
-        f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_fraction']:.0%}); "
-        f"{figures['successes_above_value_threshold']} of the {figures['starts_above_value_threshold']} "
-        f"starts above the value threshold (value above 1% of the largest)"
-    ]
+    else:
+        success = f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_fraction']:.0%})"
+        if figures["starts_above_value_threshold"] is not None:
+            success += (
+                f"; {figures['successes_above_value_threshold']} of the {figures['starts_above_value_threshold']} "
+                f"starts above the value threshold (value above 1% of the largest)"
+            )
+        lines = [success]
     lines += [
         f"{outcome.value}: {outcome.message}"
         for outcome in dict.fromkeys(run.outcome for run in simulation.trajectories)

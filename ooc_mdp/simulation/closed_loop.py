@@ -29,10 +29,11 @@ from ooc_mdp.problems.control.integration import (
     Point,
     cache_by_functions,
     compile_point,
+    compiled_function,
     fastest,
     inner,
 )
-from ooc_mdp.problems.control.kuhn import cell_of, vertex_after, weight_of
+from ooc_mdp.problems.control.kuhn import cell_of, grid_point, vertex_after, weight_of
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, Figures, Goal
 
 __all__ = ["CompiledSimulation", "compile_loop"]
@@ -48,6 +49,8 @@ class CompiledSimulation(NamedTuple):
     integrate_control: Callable[..., Any]
     """(state, control, grid, longest step, most time, most cells, p, continues) -> state, time, reward on the way
     and whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
+    has_free_end: Callable[..., bool]
+    """(grid, states, p, sign) -> whether the process ends at some grid point without a terminal cost."""
 
 
 @njit(nogil=True, cache=True)
@@ -261,13 +264,52 @@ def _compile_decide(lookahead: Callable[..., Any]) -> Callable[..., Any]:
     return decide
 
 
-def _compile_run(point: Point, advance: Callable[..., Any], decide: Callable[..., Any]) -> Callable[..., Any]:
+def _compile_at_goal(problem: ControlProblem, point: Point) -> Callable[..., Any]:
+    """(state, reward rate, whether the process ends there, p, grid, feedback) -> whether the goal is reached there."""
+    final = point.final
+    if problem.is_goal is not None:
+        is_goal = compiled_function(problem.is_goal)
+
+        @inner()
+        def at_stated_goal(x, pays, ended, p, grid, feedback):
+            return bool(is_goal(x, p))
+
+        return at_stated_goal
+
+    @inner()
+    def at_goal(x, pays, ended, p, grid, feedback):
+        if feedback.goal_is_end:
+            return ended and not _left(x, grid) and feedback.sign * final(x, p) >= 0.0
+        return feedback.sign * pays > 0.0 or (ended and feedback.sign * final(x, p) > 0.0)
+
+    return at_goal
+
+
+def _compile_has_free_end(point: Point) -> Callable[..., bool]:
+    """`CompiledSimulation.has_free_end`."""
+    final, look = point.final, point.look
+
+    @njit(nogil=True)
+    def has_free_end(grid, states, p, sign):
+        for state in range(states):
+            ended, at = look(grid_point(state, grid), p, grid)
+            if ended and sign * final(at, p) >= 0.0:
+                return True
+        return False
+
+    compiled: Callable[..., bool] = has_free_end
+    return compiled
+
+
+def _compile_run(
+    point: Point, advance: Callable[..., Any], decide: Callable[..., Any], at_goal: Callable[..., Any]
+) -> Callable[..., Any]:
     """`CompiledSimulation.run`."""
     rate, final, look = point.rate, point.final, point.look
 
     @njit(nogil=True)
     def run(start, grid, limits, controls, p, feedback, samples):
-        sign, decay, continues = feedback.sign, feedback.decay, feedback.continue_after_end
+        decay, continues = feedback.decay, feedback.continue_after_end
         ended, at = look(start, p, grid)
         x = at
         over = ended and not (continues and not _left(x, grid))
@@ -280,7 +322,7 @@ def _compile_run(point: Point, advance: Callable[..., Any], decide: Callable[...
             action, hold = decide(x, grid, limits, controls, p, feedback)
         control = controls[max(action, 0)]
         paid = rate(x, control, p)
-        inside = sign * paid > 0.0 or (ended and sign * final(x, p) > 0.0)
+        inside = at_goal(x, paid, ended, p, grid, feedback)
         goal = Goal(0.0 if inside else np.inf, 0.0 if inside else np.inf, 0.0, 0.0)
         decided_at = x
         decided = 0.0
@@ -296,7 +338,7 @@ def _compile_run(point: Point, advance: Callable[..., Any], decide: Callable[...
             pays = rate(at, control, p)
             earned += np.exp(-decay * (time - 0.5 * dt)) * 0.5 * dt * (paid + pays)
             paid = pays
-            goal = _judged(goal, sign * pays > 0.0 or (ended and sign * final(at, p) > 0.0), time, dt, limits)
+            goal = _judged(goal, at_goal(at, pays, ended, p, grid, feedback), time, dt, limits)
             if over:
                 x = at
                 earned += np.exp(-decay * time) * final(at, p)
@@ -310,7 +352,8 @@ def _compile_run(point: Point, advance: Callable[..., Any], decide: Callable[...
         ended, at = look(x, p, grid)
         reward = final(at, p) if over else 0.0
         _sample(samples, n, time, at, action, reward if over else value_at(x, grid, feedback.values))
-        return Figures(n + 1, over, time, reward, earned, goal)
+        arrived = over and at_goal(at, 0.0, ended, p, grid, feedback)
+        return Figures(n + 1, over, arrived, time, reward, earned, goal)
 
     return run
 
@@ -322,4 +365,5 @@ def compile_loop(problem: ControlProblem) -> CompiledSimulation:
     advance = _compile_advance(point)
     integrate_control = _compile_integrate_control(point, advance)
     decide = _compile_decide(_compile_lookahead(point, integrate_control))
-    return CompiledSimulation(_compile_run(point, advance, decide), value_at, integrate_control)
+    run = _compile_run(point, advance, decide, _compile_at_goal(problem, point))
+    return CompiledSimulation(run, value_at, integrate_control, _compile_has_free_end(point))

@@ -56,6 +56,8 @@ class Feedback(NamedTuple):
     """-ln gamma per unit of time."""
     continue_after_end: bool
     """Go on where the process ends inside its axes."""
+    goal_is_end: bool
+    """Whether the goal is an end inside the axes without a terminal cost, not where reward is paid."""
 
 
 class Samples(NamedTuple):
@@ -91,6 +93,8 @@ class Figures(NamedTuple):
     """Taken."""
     over: bool
     """Whether the process ended."""
+    arrived: bool
+    """Whether it ended at the goal."""
     time: float
     terminal_reward: float
     discounted_return: float

@@ -1,8 +1,10 @@
 """Runs of a control problem under the policy of its solution, and what is reported of each.
 
-The goal is where reward is paid: the process ends with a terminal reward above 0 (the car leaves on the right slowly
-enough), or the reward rate is above 0 and stays so to the end of the run (the pendulum is up and kept up). A problem
-whose rewards are never above 0 has no goal in this sense. No file is read here.
+The goal is where the problem's `is_goal` says. Without it, it is where reward is paid: the process ends with a terminal
+reward above 0 (the car leaves on the right slowly enough), or the reward rate is above 0 and stays so to the end of the
+run (the pendulum is up and kept up). Where no value is above 0, all rewards are costs, and the goal is to end where
+`is_terminal` holds and nothing more is to be paid, as in minimum-time problems; without such an end there is no goal.
+No file is read here.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ _FINER = 0.1
 _SHORTEST = 0.01
 """Least time between two decisions, as a share of the discretisation's longest step."""
 
+_NOTHING = 1e-9
+"""Share of the largest magnitude of a value up to which a value counts as 0."""
 _MAX_PLANS = 1e8
 """Weighed at one decision; of many more the number would not fit into 64 bits."""
 
@@ -109,18 +113,24 @@ def simulate(
             f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.plan_depth}, all weighed at each "
             f"decision; give a smaller depth, or choose another controller than lookahead"
         )
-    best = float(values.max()) if sense == "max" else -float(values.min())
+    sign = 1.0 if sense == "max" else -1.0
     grid, controls, p = problem.kernel_arguments()
+    loop, limits = compile_loop(problem.problem), _limits(problem, options)
+    best = float((sign * values).max())
+    only_costs = best <= _NOTHING * float(np.abs(values).max())
+    goal_is_end = only_costs and _is_goal_an_end(problem, loop, sign)
     feedback = Feedback(
         values=np.ascontiguousarray(values, np.float64),
         policy=np.ascontiguousarray(policy, np.int32),
         kind=_KINDS[options.controller],
-        sign=1.0 if sense == "max" else -1.0,
+        sign=sign,
         decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
         continue_after_end=options.continue_after_end,
+        goal_is_end=goal_is_end,
     )
-    loop, limits = compile_loop(problem.problem), _limits(problem, options)
-    prepared = _Prepared(loop, grid, limits, controls, p, feedback, VALUE_THRESHOLD * best)
+    has_goal = problem.problem.is_goal is not None or goal_is_end or not only_costs
+    threshold = None if only_costs else VALUE_THRESHOLD * best
+    prepared = _Prepared(loop, grid, limits, controls, p, feedback, threshold, has_goal)
     checked = [_checked(problem, start) for start in starts]
     runs = []
     for start in checked:
@@ -132,7 +142,15 @@ def simulate(
                 f"problem {problem.name!r}: {type(error).__name__}: {error} in its functions on the way from the start "
                 f"{place}; correct them there, or simulate from other starts"
             ) from error
-    return Simulation(problem, options, tuple(runs), best > 0.0)
+    return Simulation(problem, options, tuple(runs), has_goal, float(values.max() - values.min()))
+
+
+def _is_goal_an_end(problem: DiscretisedProblem, loop: CompiledSimulation, sign: float) -> bool:
+    """Whether a problem of costs, which states no goal, ends somewhere inside its axes without a terminal cost."""
+    if problem.problem.is_goal is not None or problem.problem.is_terminal is None:
+        return False
+    grid, _, p = problem.kernel_arguments()
+    return loop.has_free_end(grid, problem.n_states, p, sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +163,9 @@ class _Prepared:
     controls: tuple[tuple[float, ...], ...]
     p: Any
     feedback: Feedback
-    value_threshold: float
-    """Value, in the direction of the objective, above which the goal can be reached from a start."""
+    value_threshold: float | None
+    """Value, in the direction of the objective, above which the goal can be reached from a start; None: unknown."""
+    has_goal: bool
 
 
 def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Trajectory:
@@ -166,21 +185,26 @@ def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Traje
         prepared.feedback,
         samples,
     )
-    goal, over = figures.goal, figures.over
+    goal, over, threshold = figures.goal, figures.over, prepared.value_threshold
     last = min(options.hold_time, options.duration)
     start_value = float(prepared.loop.value_at(start, prepared.grid, prepared.feedback.values))
     after = figures.time - goal.reached
     return Trajectory(
-        outcome=_outcome(figures, prepared.feedback.sign, options.duration - last),
+        outcome=_outcome(figures, prepared.has_goal, options.duration - last),
         times=samples.times[: figures.samples].copy(),
         states=samples.states[: figures.samples].copy(),
         actions=samples.actions[: figures.samples].copy(),
         values=samples.values[: figures.samples].copy(),
         start_value=start_value,
-        above_value_threshold=prepared.feedback.sign * start_value > prepared.value_threshold,
+        above_value_threshold=None if threshold is None else prepared.feedback.sign * start_value > threshold,
         duration=float(figures.time),
         terminal_reward=float(figures.terminal_reward),
         discounted_return=float(figures.discounted_return),
+        remaining_value=(
+            0.0
+            if over
+            else math.exp(-prepared.feedback.decay * figures.time) * float(samples.values[figures.samples - 1])
+        ),
         reached=None if math.isinf(goal.reached) else float(goal.reached),
         held_since=None if math.isinf(goal.held_since) else float(goal.held_since),
         goal_fraction=min(1.0, goal.inside / after) if after > 0.0 else None,
@@ -188,10 +212,12 @@ def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Traje
     )
 
 
-def _outcome(figures: Figures, sign: float, latest: float) -> RunOutcome:
-    """How a run ended, whose goal is to be held from the time `latest` on."""
+def _outcome(figures: Figures, has_goal: bool, latest: float) -> RunOutcome:
+    """How a run ended, whose goal, where there is one, is to be held from the time `latest` on."""
+    if not has_goal:
+        return RunOutcome.ENDED if figures.over else RunOutcome.NOT_ENDED
     if figures.over:
-        return RunOutcome.GOAL if sign * figures.terminal_reward > 0.0 else RunOutcome.ENDED
+        return RunOutcome.GOAL if figures.arrived else RunOutcome.CRASHED
     if math.isinf(figures.goal.reached):
         return RunOutcome.NOT_REACHED
     return RunOutcome.HELD if figures.goal.held_since <= latest else RunOutcome.NOT_HELD

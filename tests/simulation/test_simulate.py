@@ -159,7 +159,7 @@ def test_where_there_is_nothing_to_win_the_run_ends_without_a_reward():
         None,
         0.0,
         0.0,
-        False,
+        None,
     )
 
 
@@ -222,7 +222,8 @@ def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
     figures = json.loads(
         ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8, "--json").out
     )
-    assert (figures["has_goal"], figures["successes"], figures["reached"]) == (False, 0, 0)
+    assert (figures["has_goal"], figures["successes"], figures["reached"]) == (False, None, 0)
+    assert figures["outcomes"] == {"not ended": 1}
 
 
 def test_samples_lie_at_regular_times_and_the_period_is_kept():
