@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.conversion.executor import Executor
     from ooc_mdp.io.conversion.options import ConvertOptions
     from ooc_mdp.io.recomputed_table import RecomputedTable
+    from ooc_mdp.problems.problem import Problem
     from ooc_mdp.store import Store
 
 __all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store"]
@@ -46,6 +48,7 @@ _TABLE_KINDS = {
     "partition_size": maybe(SIZE),
 }
 """Of the shared keywords; the others are checked with their values."""
+_WORKERS_ON_CPU = "workers compute rows on the CPU; leave out the device {device}, or workers and scheduler"
 _SHARED = "**table : see :class:`TableKeywords`.\n"
 """The line of a docstring that the shared keywords replace."""
 
@@ -255,6 +258,7 @@ def generate(
     virtual: bool = False,
     device: str = "auto",
     workers: int | str | Client | None = None,
+    allow_large: bool = False,
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
@@ -271,13 +275,15 @@ def generate(
         couplings, and again whenever it is loaded.
     device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem. Other problems, and workers, use
         the CPU.
-    note : called with a sentence for the user, such as why "auto" chose the CPU for a control problem.
+    allow_large : begin although it takes more than an hour or 80% of the free disk, or a solve could not hold so many
+        states here; what cannot fit is refused all the same.
+    note : called with sentences: the estimate of disk, memory and time, and why "auto" chose the CPU.
     store, overwrite, workers, progress : as for :func:`convert`.
     **table : see :class:`TableKeywords`.
 
     Raises
     ------
-    OptionsError : options contradict each other or the problem.
+    OptionsError : options contradict each other or the problem, or the store needs more memory or disk than there is.
     InputError : the rows of the problem are no probability distributions.
     StoreError : the store exists, is in use or cannot be written, or the run to resume had other options.
     ClusterError : workers or their scheduler cannot be reached, or are lost.
@@ -292,10 +298,11 @@ def generate(
     if virtual and (resume or workers is not None):
         raise OptionsError(_VIRTUAL_ALONE)
     if workers is not None and device not in ("auto", "cpu"):
-        raise OptionsError(f"workers compute rows on the CPU; leave out the device {device}, or workers and scheduler")
+        raise OptionsError(_WORKERS_ON_CPU.format(device=device))
     _refuse_taken(Path(store), overwrite)
     problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
     options = _options(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
+    _check_size(problem, options, Path(store), allow_large, note, virtual=virtual, workers=workers)
     if virtual:
         return generate_virtual(problem, Path(store), options, progress)
     if not isinstance(problem, DeviceProblem):
@@ -305,6 +312,29 @@ def generate(
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
     finally:
         problem.source.close()
+
+
+def _check_size(
+    problem: Problem,
+    options: ConvertOptions,
+    store: Path,
+    allow_large: bool,
+    note: Callable[[str], None] | None,
+    *,
+    virtual: bool,
+    workers: int | str | Client | None = None,
+) -> None:
+    """Estimate what generating takes, say so, and refuse what cannot fit or is large; raises OptionsError."""
+    from ooc_mdp.io.conversion.generation_estimate import Room, check_generation, estimate_generation
+
+    room = Room.at(store)
+    if options.resume:  # part of the disk is taken already, and was confirmed
+        room, allow_large = replace(room, disk=None), True
+    processes = workers if isinstance(workers, int) else None
+    estimate = estimate_generation(problem, options, room, virtual=virtual, workers=processes)
+    check_generation(estimate, room, allow_large)
+    if note is not None:
+        note(estimate.sentence(room))
 
 
 @check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))
@@ -365,6 +395,7 @@ def open_problem(
     parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
     *,
     device: str = "auto",
+    allow_large: bool = False,
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
@@ -379,7 +410,7 @@ def open_problem(
     name : a problem, as for :func:`generate`, or a .py file that defines one.
     parameters : its options.
     device : what computes the rows of a control problem; others are computed by the CPU.
-    progress, note : as for :func:`generate`.
+    allow_large, progress, note : as for :func:`generate`.
     **table : see :class:`TableKeywords`.
 
     Raises
@@ -396,4 +427,5 @@ def open_problem(
     problem = make_problem(name, parameters)
     problem = select_rows(problem, device if isinstance(problem, DiscretisedProblem) else "cpu", note)
     options = _options(table, default_dtype=problem.default_dtype)
+    _check_size(problem, options, Path.cwd(), allow_large, note, virtual=True)
     return RecomputedTable.after_first_pass(problem, options, Path(name).name, progress)

@@ -55,11 +55,15 @@ def generate(
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Store no tables: each partition is computed when it is loaded.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Begin although it takes more than an hour or 80% of the free disk.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build the store of a generated problem, partition by partition, of any size.
 
-    With --virtual the store is a small directory that says how each partition is computed.
+    With --virtual the store is a small directory that says how each partition is computed. Disk, memory and time are
+    estimated from a sample first: what cannot fit is refused, what is large asks for --yes.
     """
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
@@ -75,6 +79,7 @@ def generate(
             resume=resume,
             virtual=virtual,
             device=device,
+            allow_large=yes,
             progress=bar,
             note=print_note,
         )

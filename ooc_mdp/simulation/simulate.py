@@ -100,19 +100,7 @@ def simulate(
         function of the problem that fails on the way.
     """
     options = options or SimulationOptions()
-    if values.shape != (problem.n_states,) or policy.shape != (problem.n_states,):
-        raise OptionsError(
-            f"{values.size} values and {policy.size} actions for the {problem.n_states} states of {problem.name} on "
-            f"a grid of {problem.points}; give the result of this grid"
-        )
-    if not starts:
-        raise OptionsError("there is no start to simulate from")
-    plans = problem.n_actions**options.plan_depth
-    if options.controller is Controller.LOOKAHEAD and plans > _MAX_PLANS:
-        raise OptionsError(
-            f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.plan_depth}, all weighed at each "
-            f"decision; give a smaller depth, or choose another controller than lookahead"
-        )
+    _check_request(problem, values, policy, starts, options)
     sign = 1.0 if sense == "max" else -1.0
     grid, controls, p = problem.kernel_arguments()
     loop, limits = compile_loop(problem.problem), _limits(problem, options)
@@ -143,6 +131,29 @@ def simulate(
                 f"{place}; correct them there, or simulate from other starts"
             ) from error
     return Simulation(problem, options, tuple(runs), has_goal, float(values.max() - values.min()))
+
+
+def _check_request(
+    problem: DiscretisedProblem,
+    values: FloatArray,
+    policy: npt.NDArray[np.int32],
+    starts: Sequence[State],
+    options: SimulationOptions,
+) -> None:
+    """Refuse a solution of another size, no starts, and more plans than can be weighed."""
+    if values.shape != (problem.n_states,) or policy.shape != (problem.n_states,):
+        raise OptionsError(
+            f"{values.size} values and {policy.size} actions for the {problem.n_states} states of {problem.name} on "
+            f"a grid of {problem.points}; give the result of this grid"
+        )
+    if not starts:
+        raise OptionsError("there is no start to simulate from")
+    plans = problem.n_actions**options.plan_depth
+    if options.controller is Controller.LOOKAHEAD and plans > _MAX_PLANS:
+        raise OptionsError(
+            f"{problem.n_actions} controls give {plans:.3g} plans of depth {options.plan_depth}, all weighed at each "
+            f"decision; give a smaller depth, or choose another controller than lookahead"
+        )
 
 
 def _is_goal_an_end(problem: DiscretisedProblem, loop: CompiledSimulation, sign: float) -> bool:

@@ -48,7 +48,7 @@ from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
-__all__ = ["generate", "partition_problem"]
+__all__ = ["ProblemPartitions", "generate", "known_schema", "mean_bytes", "partition_problem"]
 
 _SAMPLE = 4096
 """States whose rows are computed to estimate the bytes per state."""
@@ -96,7 +96,7 @@ def _write(
 ) -> None:
     """Write the store; its place has been checked and locked."""
     order, method = partition_problem(problem, options)
-    arrays = _ProblemPartitions(problem, order, options.stored_dtype)
+    arrays = ProblemPartitions(problem, order, options.stored_dtype)
     axes = dict(geometry or problem.geometry() or {})
     if problem.shape is not None:
         axes["shape"] = list(problem.shape)
@@ -115,11 +115,11 @@ def _write(
         atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keep_partial) as root,
         _journal(root, header, options.resume) as run.journal,
     ):
-        schema = _schema(problem, options.stored_dtype)
+        schema = known_schema(problem, options.stored_dtype)
         write_store(root, order, arrays, description, schema, executor, progress, run.journal)
 
 
-def _schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:
+def known_schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store as far as the problem states it."""
     stated = problem.row_bounds
     schema = TableSchema(problem.n_states, dtype, problem.dyadic_probabilities)
@@ -159,8 +159,8 @@ def _first_breach(counts: IntArray, bound: int, uniform: bool) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _ProblemPartitions:
-    """Computes partitions of the problem, in any process."""
+class ProblemPartitions:
+    """Computes partitions of a problem, in any process."""
 
     problem: Problem
     order: StateOrder
@@ -246,7 +246,7 @@ def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[StateO
             f"{problem.name} has no grid to cut into blocks; leave out --partitioner grid, --partition-grid and "
             "--partition-shape"
         )
-    per_state, target = _mean_bytes(problem, options)
+    per_state, target = mean_bytes(problem, options)
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
     if method == "grid" and shape is not None:
@@ -266,7 +266,7 @@ def _edges(problem: Problem) -> Iterator[tuple[IntArray, IntArray]]:
         yield np.repeat(states, transitions), rows.successors
 
 
-def _mean_bytes(problem: Problem, options: ConvertOptions) -> tuple[float, int]:
+def mean_bytes(problem: Problem, options: ConvertOptions) -> tuple[float, int]:
     """Decoded bytes per state, from states spread evenly over the problem, and a partition's target bytes."""
     n = problem.n_states
     count = min(_SAMPLE, n)
