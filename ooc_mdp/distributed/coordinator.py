@@ -228,17 +228,17 @@ class Coordinator:
         for values in reports.values():
             assert values.bounds is not None  # as requested
             bounds[:, values.partitions] = values.bounds
-        self._restore(bounds)
+        self._restore(bounds, measured=True)
         found = self._value_range()
         self.known.value_size = max(self.known.value_size, found.size)
         self.target.see(found.smallest, found.largest, self.known.value_size)
         return bool(self.known.valid.all())
 
-    def _restore(self, bounds: npt.NDArray[np.float64]) -> None:
-        """Install bounds that hold for the known values."""
+    def _restore(self, bounds: npt.NDArray[np.float64], measured: bool) -> None:
+        """Install bounds for the known values: those that workers have measured, or those of a checkpoint."""
         self.known.bounds = bounds
         names = ("rise", "fall", "plain_rise", "plain_fall")
-        self.bounds.restore(dict(zip(names, bounds, strict=True)))
+        self.bounds.restore(dict(zip(names, bounds, strict=True)), measured)
 
     async def _pause(self) -> None:
         """Stop the sweeps and wait until all messages have arrived, so that bounds hold for all values together."""
@@ -259,7 +259,7 @@ class Coordinator:
         if self._started:
             self.known.bounds = None
         elif self.known.bounds is not None:  # no worker has swept: values and bounds are still those of the checkpoint
-            self._restore(self.known.bounds)
+            self._restore(self.known.bounds, measured=False)
 
     async def handle_failures(self) -> None:
         """Wait for a change, then give the partitions of lost workers to the others."""

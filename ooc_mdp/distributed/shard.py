@@ -240,7 +240,7 @@ class Shard:
         run.see_range(others, span.smallest, span.largest)
 
     def snapshot(self, partitions: IntArray, bounds: bool) -> Values:
-        """Return the values of own partitions; with bounds, which are infinite for pending ones, also the counts."""
+        """Return the values of own partitions; with bounds, infinite where nothing was measured, also the counts."""
         run = self._state
         ptr = run.table.partition_ptr
         states = int(np.diff(ptr)[partitions].sum())
@@ -248,7 +248,7 @@ class Shard:
         for piece, here in contiguous_runs(partitions, ptr):
             self._values.copy(piece.start, values[here], policy[here])
         known = np.stack(list(run.bounds.arrays().values()))[:, partitions]
-        known[:, ~self._owned[partitions]] = np.inf  # pending
+        known[:, ~(self._owned & run.bounds.measured)[partitions]] = np.inf  # pending, or not loaded yet
         if not bounds:
             return Values(partitions, values, policy, run.visited[partitions])
         return Values(partitions, values, policy, run.visited[partitions], known, run.history.counts())
@@ -334,7 +334,7 @@ class Shard:
             restored = self._restored.pop(p, None)
             if restored is not None:
                 bounds[:, i] = restored
-        self._state.bounds.settle(partitions, bounds)
+        self._state.bounds.expect(partitions, bounds)
         self._owned[partitions] = True
 
     def _make_subscribe(self, owner: int, number: int, partitions: Collection[int]) -> Subscribe | None:

@@ -256,7 +256,7 @@ class NetworkPeers:
         dirty = run.target.dirty()
         levels, plain = run.bounds.normalised()[self.owned], run.bounds.plain()[self.owned]
         pending = bool(self._shard.pending) or self._shard.assignment.epoch < 0
-        unknown = np.inf if pending else 0.0
+        unknown = 0.0 if run.bounds.measured[self.owned].all() and not pending else np.inf
         self._mailbox.publish(
             Status(
                 paused=self._paused,

@@ -33,9 +33,22 @@ from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
 from ooc_mdp.quoting import shorten
+from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_sizes import summary_error
-from ooc_mdp.store.closed_object import check_kinds, check_names
+from ooc_mdp.store.closed_object import (
+    ANYTHING,
+    FINGERPRINT,
+    OBJECT,
+    SHA256,
+    TEXT,
+    Rule,
+    check_names,
+    check_object,
+    count,
+    one_of,
+    or_null,
+)
 from ooc_mdp.store.layout import VIRTUAL_FORMAT
 from ooc_mdp.store.metadata import check_is_store
 from ooc_mdp.store.output_lock import locked_output
@@ -57,36 +70,42 @@ __all__ = [
 VERSION = 1
 _REMEDY = "generate it again"
 
-_TOP = ("format", "format_version", "table", "about", ARRAYS, ARRAYS_DIGEST, DIGEST)
-_ABOUT = ("provenance", "geometry")
-_WORDS: dict[str, tuple[object, ...]] = {
-    "sense": ("max", "min"),
-    "dtype": ("float32", "float64"),
-    "successors": ("uint8", "uint16", "uint32"),
-    "durations": (None, "float32", "float64"),
+_TOP: dict[str, Rule] = {
+    "format": ANYTHING,  # checked before
+    "format_version": ANYTHING,
+    "table": OBJECT,
+    "about": OBJECT,
+    ARRAYS: OBJECT,
+    ARRAYS_DIGEST: SHA256,
+    DIGEST: SHA256,
 }
-"""Attributes of `table` with a few possible values."""
-_KINDS: dict[str, type] = {
-    "state_order": dict,
-    "partitioning": dict,
-    "table_version": int,
-    "fingerprint": str,
-    "actions_per_state": int,
-    "successors_per_action": int,
-    "dyadic_probabilities": bool,
-    "terminal_rewards": bool,
-    "initial_values": bool,
+_TRUTH = one_of(True, False)
+_TABLE: dict[str, Rule] = {
+    "sense": one_of("max", "min"),
+    "dtype": one_of("float32", "float64"),
+    "successors": one_of("uint8", "uint16", "uint32"),
+    "durations": one_of(None, "float32", "float64"),
+    "state_order": STATE_ORDER,
+    "partitioning": OBJECT,
+    "table_version": count(),
+    "fingerprint": FINGERPRINT,
+    "actions_per_state": count(0, 1 << 32),
+    "successors_per_action": count(0, 1 << 32),
+    "dyadic_probabilities": _TRUTH,
+    "terminal_rewards": _TRUTH,
+    "initial_values": _TRUTH,
 }
-"""Types of its other attributes."""
-_PROVENANCE: dict[str, type] = {
-    "source": str,
-    "format": str,
-    "options": dict,
-    "device": str,
-    "tool": str,
-    "version": str,
-    "time": str,
+_ABOUT: dict[str, Rule] = {"provenance": OBJECT, "geometry": or_null(OBJECT)}
+_PROVENANCE: dict[str, Rule] = {
+    "source": TEXT,
+    "format": one_of("problem"),
+    "options": OBJECT,
+    "device": TEXT,
+    "tool": TEXT,
+    "version": TEXT,
+    "time": TEXT,
 }
+_FILE: dict[str, Rule] = {"path": TEXT, "sha256": SHA256}
 _FLOATS = ("reward_range", "duration_range", "row_sum_range", "coupling_mass")
 
 
@@ -251,25 +270,15 @@ def check_virtual_store(table: RecomputedTable, progress: Progress | None = None
 
 def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The attributes `table` and `about`; SealError where they are not as the format has them."""
-    check_names(attributes, _TOP, "its attributes")
+    check_object(attributes, _TOP, "its attributes")
     table, about = attributes["table"], attributes["about"]
-    check_names(table, (*_WORDS, *_KINDS), "table")
-    check_names(about, _ABOUT, "about")
-    check_kinds(table, _KINDS, "table")
-    for name, words in _WORDS.items():
-        if table[name] not in words:
-            raise SealError(f"table: {name} is {str(table[name])[:40]!r}, and should be one of {words}")
-    for name in ("actions_per_state", "successors_per_action"):
-        if type(table[name]) is not int or not 0 <= table[name] < 1 << 32:
-            raise SealError(f"table: {name} is {table[name]!r}, and should be a count")
+    check_object(table, _TABLE, "table")
+    check_object(about, _ABOUT, "about")
     origin = about["provenance"]
-    file = ("file",) if isinstance(origin, Mapping) and "file" in origin else ()
-    check_names(origin, (*_PROVENANCE, *file), "provenance")
-    check_kinds(origin, _PROVENANCE, "provenance")
-    if origin["format"] != "problem":
-        raise SealError(f"provenance: format is {origin['format'][:40]!r}, and should be 'problem'")
-    if about["geometry"] is not None:
-        check_kinds(about, {"geometry": dict}, "about")
+    file = ("file",) if "file" in origin else ()
+    check_object(origin, _PROVENANCE | dict.fromkeys(file, OBJECT), "provenance")
+    for name in file:
+        check_object(origin[name], _FILE, f"provenance: {name}")
     named = {name: origin[name] for name in (*_PROVENANCE, *file)}
     return dict(table), {"provenance": named, "geometry": about["geometry"]}
 
@@ -277,7 +286,7 @@ def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], 
 def _description(group: SealedGroup, table: dict[str, Any], about: dict[str, Any]) -> TableDescription:
     """What the group's arrays and attributes make; SealError where they do not belong together."""
     arrays = {name: group.read(name).reshape(array.shape) for name, array in group.arrays.items()}
-    _check_shapes(arrays, table["state_order"].get("kind") == "array")
+    _check_shapes(arrays, table["state_order"]["kind"] == "array")
     order = _order(table["state_order"], arrays["partition_ptr"], arrays.pop("original_state", None))
     known = TableDescription(
         order=order,
@@ -330,9 +339,9 @@ def _order(state_order: Mapping[str, Any], ptr: IntArray, original: IntArray | N
             owner = np.full(original.size, -1, np.int64)
             owner[original] = np.repeat(np.arange(ptr.size - 1), np.diff(ptr))
             order = None if (owner < 0).any() else PermutedOrder(owner)
-        elif state_order.get("kind") == "grid":
+        elif state_order["kind"] == "grid":
             order = GridOrder.from_order(state_order, ptr)
-        elif state_order.get("kind") == "identity":
+        elif state_order["kind"] == "identity":
             order = IdentityOrder(ptr)
     except (OptionsError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise SealError(f"table: state_order is no order of the states ({error})") from error

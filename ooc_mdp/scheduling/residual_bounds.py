@@ -155,6 +155,10 @@ class ResidualBounds:
         self._settled = np.empty((4, n))
         """As its last visit left them."""
         self.rise, self.fall, self.plain_rise, self.plain_fall = self._present
+        self.measured = np.zeros(n, np.bool_)
+        """bool [P]; whether the bounds rest on a load of the partition in this run: nothing is proved before all do."""
+        self.claimed = np.zeros(n, np.bool_)
+        """bool [P]; whether the bounds are those of a checkpoint, which only say how urgent a partition is."""
         self.invalidate()
 
     @classmethod
@@ -171,9 +175,10 @@ class ResidualBounds:
         """Nothing is known any longer: values came from outside."""
         self._replace_all(np.full_like(self._present, np.inf))
 
-    def restore(self, saved: Mapping[str, FloatArray]) -> None:
-        """Go on from bounds that :meth:`arrays` gave."""
+    def restore(self, saved: Mapping[str, FloatArray], measured: bool) -> None:
+        """Go on from bounds that :meth:`arrays` gave, of which all or none are `measured`."""
         self._replace_all(np.stack([saved[name] for name in RESIDUALS]))
+        self.measured[:], self.claimed[:] = measured, not measured
 
     def _replace_all(self, bounds: FloatArray) -> None:
         self._present[:] = self._settled[:] = bounds
@@ -214,7 +219,13 @@ class ResidualBounds:
         Rounded up by what the subtraction of V and the division may have rounded away. What flowed into p before is
         part of them.
         """
-        self._present[:, p] = self._settled[:, p] = rounded_up(residuals)
+        self.expect(p, rounded_up(residuals))
+        self.measured[p], self.claimed[p] = True, False
+
+    def expect(self, p: IntArray, residuals: FloatArray) -> None:
+        """Take bounds of partitions p at the present values (float64 [4, p.size]) that were not measured here."""
+        self._present[:, p] = self._settled[:, p] = residuals
+        self.measured[p], self.claimed[p] = False, True
         entries, _ = _ranges(self._row_ptr, p)
         self._inflow_rise.reset(p, entries)
         self._inflow_fall.reset(p, entries)
@@ -341,9 +352,13 @@ class ResidualBounds:
         )
 
     def error(self, value_size: float) -> float:
-        """The proved bound on ||V - V*||, rounding included."""
-        largest = float(self.normalised().max(initial=0.0))
+        """The proved bound on ||V - V*||, rounding included; infinite while some bounds are only claimed."""
+        largest = np.inf if self.claimed.any() else float(self.normalised().max(initial=0.0))
         return largest + self.rounding(value_size)
+
+    def residual(self) -> float:
+        """The proved bound on the plain residual, without rounding; infinite as :meth:`error`."""
+        return np.inf if self.claimed.any() else float(self.plain().max(initial=0.0))
 
     def policy_loss_bound(self, value_size: float) -> float:
         """Bound on V* - V^pi for the policy pi, rounding included."""
@@ -351,6 +366,8 @@ class ResidualBounds:
         return upper - lower
 
     def error_interval(self, value_size: float) -> tuple[float, float]:
-        """(lower, upper): V* - V lies between them in every state, rounding included."""
+        """(lower, upper): V* - V lies between them in every state, rounding included; infinite as :meth:`error`."""
+        if self.claimed.any():
+            return -np.inf, np.inf
         slack = self.rounding(value_size)
         return -(float(self.fall.max(initial=0.0)) + slack), float(self.rise.max(initial=0.0)) + slack

@@ -115,8 +115,9 @@ class Target:
         return levels if self._owned is None else np.where(self._owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
-        """bool [P]: partitions whose bound, rounding included, is above the target in force."""
+        """bool [P]: partitions whose bound, rounding included, is above the target in force, or was not measured."""
         dirty = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
+        dirty |= ~self._bounds.measured
         return dirty if self._owned is None else dirty & self._owned
 
     def reached(self) -> bool:

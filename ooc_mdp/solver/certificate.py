@@ -48,7 +48,7 @@ def conclude(store: TableSource, options: SolveOptions, outcome: Outcome, end: F
     bounds, target, value_size = end.bounds, end.target, end.value_size
     lower, upper = bounds.error_interval(value_size)
     error_bound = max(-lower, upper)
-    residual_bound = float(bounds.plain().max(initial=0.0)) + bounds.rounding(value_size, plain=True)
+    residual_bound = bounds.residual() + bounds.rounding(value_size, plain=True)
     dirty = int(np.count_nonzero(target.dirty()))
     return Solution(
         outcome=outcome,

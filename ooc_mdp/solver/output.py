@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError, SystemFailureError
+from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
@@ -33,6 +34,7 @@ from ooc_mdp.store.checkpoint import (
     check_arrays,
     check_checkpoint_place,
     check_policy,
+    check_values,
     checkpoint_path,
     load_checkpoint,
     load_method,
@@ -220,6 +222,7 @@ class Output:
         arrays, statistics = found
         check_arrays(where, arrays, expected, optional)
         if table is not None:
+            check_values(where, arrays, MAX_VALUE)
             check_policy(where, arrays["policy"], arrays["visited"], table)
         self._note(f"continuing from {what}the checkpoint {where}, after {statistics.solve_seconds:.1f} s of work")
         return Snapshot(arrays, statistics, self._record or MethodRecord())

@@ -300,13 +300,15 @@ class SolveState:
         }
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]], statistics: SolveStatistics) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint: its bounds say what is urgent, and prove nothing before they were measured."""
         self.visited[:] = arrays["visited"]
         self.start_backend(arrays["values"], arrays["policy"])
-        self.bounds.restore(arrays)
+        self.bounds.restore(arrays, measured=False)
         self.priority.restore(arrays)
         self.value_size = float(arrays["value_size"])
         statistics.cache_bytes, statistics.cache_peak_bytes = self.cache.budget, 0  # of this cache
+        for name in ("n_states", "n_partitions", "table_bytes", "source"):  # of this table
+            setattr(statistics, name, getattr(self.counters, name))
         self.counters = statistics
         self.cache.statistics.resume_from(statistics)
         self.stager.load_seconds = statistics.load_seconds
@@ -317,7 +319,7 @@ class SolveState:
         s = self.statistics()
         return SolveProgress(
             error_bound=self.bounds.error(self.value_size),
-            residual_bound=float(self.bounds.plain().max(initial=0.0)),
+            residual_bound=self.bounds.residual(),
             target=self.target.tolerance,
             stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=int(self.target.dirty().sum()),
@@ -331,7 +333,7 @@ class SolveState:
 
     def row(self) -> HistoryRow:
         """Where the solve stands, for the history."""
-        residual = float(self.bounds.plain().max(initial=0.0)) + self.bounds.rounding(self.value_size, plain=True)
+        residual = self.bounds.residual() + self.bounds.rounding(self.value_size, plain=True)
         dirty, resident = int(self.target.dirty().sum()), int(self.cache.present.sum())
         return row_of(self.statistics(), self.bounds.error(self.value_size), residual, dirty, resident)
 

@@ -119,7 +119,7 @@ def verify(
 
     Raises
     ------
-    OptionsError : the result belongs to another table, or has another number of states.
+    OptionsError : the result belongs to another table, or has another number of states, or another sense.
     StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
     """
     with checked_table(store, result, other_store) as table:
@@ -150,7 +150,7 @@ def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, n
 
 
 def _check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
-    """OptionsError where a result is not of this table, and nobody wants it measured on another."""
+    """OptionsError where a result is of another sense, or of another table and nobody wants it measured on this one."""
     if result.solution.values.size != store.n_states:
         raise OptionsError(
             f"{result.path} has values of {result.solution.values.size} states, {store.name} has {store.n_states}"
@@ -160,6 +160,12 @@ def _check_belongs(store: TableSource, result: Result, other_store: bool) -> Non
             f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ); give "
             "the store, or the problem and options, that it was solved from, or measure it on this one with "
             "--other-store"
+        )
+    theirs = result.identity.get("sense")
+    if theirs != store.sense:
+        raise OptionsError(
+            f"{result.path} was solved for the sense {theirs!r}, and {store.name} has {store.sense!r}: its values "
+            "answer another question; give the store that it was solved from"
         )
 
 

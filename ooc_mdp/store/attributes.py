@@ -10,17 +10,14 @@ Knows no files: whoever reads a store's zarr.json asks here before anything trus
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from ooc_mdp.store.closed_object import ANYTHING, OBJECT, SHA256, WORD, Rule, count, one_of, or_null, shown
 from ooc_mdp.store.layout import FIELDS
 
-__all__ = ["attribute_error", "flat_attributes"]
-
-_MAX_SHOWN = 60
-"""Characters of a wrong value that a message shows."""
+__all__ = ["STATE_ORDER", "attribute_error", "flat_attributes"]
 
 
 def attribute_error(attributes: Mapping[str, Any]) -> str | None:
@@ -54,12 +51,9 @@ def flat_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-_Rule = tuple[Callable[[Any], bool], str]
-
-
-def _error_in(where: str, given: Any, rules: Mapping[str, _Rule]) -> str | None:
+def _error_in(where: str, given: Any, rules: Mapping[str, Rule]) -> str | None:
     if not isinstance(given, dict):
-        return f"has the attribute {where.removesuffix('.')} = {_shown(given)}; it must be an object"
+        return f"has the attribute {where.removesuffix('.')} = {shown(given)}; it must be an object"
     unknown = sorted(set(given) - set(rules))
     if unknown:
         return f"has the attributes {', '.join(where + name for name in unknown)}, which this format does not know"
@@ -68,41 +62,19 @@ def _error_in(where: str, given: Any, rules: Mapping[str, _Rule]) -> str | None:
         return f"lacks the attributes {', '.join(missing)}"
     for name, (holds, rule) in rules.items():
         if not holds(given[name]):
-            return f"has the attribute {where}{name} = {_shown(given[name])}; it must be {rule}"
+            return f"has the attribute {where}{name} = {shown(given[name])}; it must be {rule}"
     return None
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-
-
-def _count(least: int) -> _Rule:
-    return lambda value: _is_count(value) and value >= least, f"a whole number of at least {least}"
-
-
-def _one_of(*words: str) -> _Rule:
-    return lambda value: isinstance(value, str) and value in words, " or ".join(words)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+_is_count = count()[0]
 
 
 def _are_fields(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) <= set(FIELDS) and all(map(_is_object, value.values()))
+    return (
+        isinstance(value, dict)
+        and set(value) <= set(FIELDS)
+        and all(isinstance(field, dict) for field in value.values())
+    )
 
 
 def _is_axis(points: Any, edges: Any) -> bool:
@@ -118,45 +90,45 @@ def _is_order(value: Any) -> bool:
     shape, edges = value.get("shape"), value.get("edges")
     if set(value) != {"kind", "shape", "block_shape", "edges"} or not isinstance(shape, list):
         return False
-    return isinstance(edges, list) and len(shape) == len(edges) > 0 and all(map(_is_axis, shape, edges))
+    if not (isinstance(edges, list) and len(shape) == len(edges) > 0 and all(map(_is_axis, shape, edges))):
+        return False
+    return bool(value["block_shape"] == [max(b - a for a, b in pairwise(axis)) for axis in edges])
 
 
-_OBJECT: _Rule = (_is_object, "an object")
-_HASH: _Rule = (_is_hash, "a SHA-256 in hexadecimal")
-_ANY: _Rule = (lambda value: True, "anything")
-_TOP: dict[str, _Rule] = {
-    "format": _ANY,  # checked before
-    "format_version": _ANY,
-    "table": _OBJECT,
-    "about": _OBJECT,
-    "fingerprint": _HASH,
-    "digest": _HASH,
+STATE_ORDER: Rule = (
+    _is_order,
+    "of kind identity, array, or grid with the shape of the grid and rising edges of blocks",
+)
+_TOP: dict[str, Rule] = {
+    "format": ANYTHING,  # checked before
+    "format_version": ANYTHING,
+    "table": OBJECT,
+    "about": OBJECT,
+    "fingerprint": SHA256,
+    "digest": SHA256,
 }
-_TABLE: dict[str, _Rule] = {
-    "n_states": _count(1),
-    "n_rows": _count(0),
-    "n_transitions": _count(0),
-    "n_partitions": _count(1),
-    "n_couplings": _count(1),
-    "sense": _one_of("max", "min"),
-    "dtype": _one_of("float32", "float64"),
-    "actions_per_state": _count(0),
-    "successors_per_action": _count(0),
+_TABLE: dict[str, Rule] = {
+    "n_states": count(1),
+    "n_rows": count(0),
+    "n_transitions": count(0),
+    "n_partitions": count(1),
+    "n_couplings": count(1),
+    "sense": one_of("max", "min"),
+    "dtype": one_of("float32", "float64"),
+    "actions_per_state": count(0),
+    "successors_per_action": count(0),
     "fields": (_are_fields, "an object with an object for each of this format's fields that the store has"),
-    "state_order": (
-        _is_order,
-        "of kind identity, array, or grid with the shape of the grid and rising edges of blocks",
-    ),
+    "state_order": STATE_ORDER,
 }
-_FIELD: dict[str, _Rule] = {
-    "stored": (_is_word, "the name of a type"),
-    "encoding": (lambda value: value is None or _is_word(value), "a word, or null"),
-    "cname": (_is_word, "a compressor of blosc"),
-    "shuffle": (_is_word, "noshuffle, shuffle or bitshuffle"),
+_FIELD: dict[str, Rule] = {
+    "stored": (WORD[0], "the name of a type"),
+    "encoding": or_null(WORD),
+    "cname": (WORD[0], "a compressor of blosc"),
+    "shuffle": one_of("noshuffle", "shuffle", "bitshuffle"),
 }
-_ABOUT: dict[str, _Rule] = {
-    "uuid": (_is_word, "a word"),
-    "provenance": _OBJECT,
-    "partitioning": _OBJECT,
-    "geometry": (lambda value: value is None or _is_object(value), "an object, or null"),
+_ABOUT: dict[str, Rule] = {
+    "uuid": WORD,
+    "provenance": OBJECT,
+    "partitioning": OBJECT,
+    "geometry": or_null(OBJECT),
 }

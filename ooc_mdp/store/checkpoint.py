@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -36,14 +36,17 @@ from ooc_mdp.store.sealed_file import (
     read_sealed_file,
     write_sealed_file,
 )
+from ooc_mdp.store.statistics import statistics_of
 from ooc_mdp.store.transaction import fsync_path
 
 __all__ = [
     "CHECKPOINT_SUFFIX",
     "CheckpointWriteError",
     "check_arrays",
+    "check_bounds",
     "check_checkpoint_place",
     "check_policy",
+    "check_values",
     "checkpoint_path",
     "is_checkpoint",
     "load_checkpoint",
@@ -60,6 +63,8 @@ T = TypeVar("T")
 _VERSION = 5
 _FACTS = {"identity", "statistics", "method"}
 _TITLE = "ooc-mdp checkpoint"
+_MAX_SHOWN = 80
+"""Characters of a wrong identity that a message shows."""
 _ZIP = b"PK"
 """Versions 1 and 2 were NumPy .npz files, which begin with this."""
 
@@ -185,7 +190,10 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
     except FileNotFoundError:
         return None
     _check_identity(path, facts["identity"], identity)
-    return arrays, _statistics(path, facts["statistics"])
+    try:
+        return arrays, statistics_of(facts["statistics"])
+    except SealError as error:
+        raise _damaged(path, error) from error
 
 
 def load_method(path: Path, identity: dict[str, Any]) -> MethodRecord | None:
@@ -204,7 +212,7 @@ def _check_identity(path: Path, theirs: dict[str, Any], identity: dict[str, Any]
     for name, mine in identity.items():
         if theirs.get(name) != mine:
             raise OptionsError(
-                f"the checkpoint {path} belongs to {name} {theirs.get(name)}, not {mine}; "
+                f"the checkpoint {path} belongs to {name} {str(theirs.get(name))[:_MAX_SHOWN]}, not {mine}; "
                 f"leave out --resume and remove it, or solve what it belongs to"
             )
 
@@ -268,17 +276,6 @@ def _is_count(number: Any, least: int = 0) -> bool:
     return type(number) is int and least <= number < 2**63
 
 
-def _statistics(path: Path, figures: dict[str, Any]) -> SolveStatistics:
-    names = {field.name for field in fields(SolveStatistics)}
-    if set(figures) != names:
-        different = ", ".join(sorted(set(figures) ^ names))
-        raise _damaged(path, f"its statistics lack or have too much: {different}")
-    try:
-        return SolveStatistics(**figures)
-    except TypeError as error:  # of a worker's figures
-        raise _damaged(path, error) from error
-
-
 def check_arrays(
     path: Path, arrays: dict[str, npt.NDArray[Any]], expected: dict[str, npt.NDArray[Any]], optional: frozenset[str]
 ) -> None:
@@ -295,6 +292,31 @@ def check_arrays(
                 raise _damaged(path, f"it holds no {name}")
         elif (found.shape, found.dtype) != (due.shape, due.dtype):
             raise _damaged(path, f"{name} is {found.dtype} {found.shape}, due is {due.dtype} {due.shape}")
+
+
+def check_values(path: Path, arrays: Mapping[str, npt.NDArray[Any]], largest: float) -> None:
+    """Refuse a checkpoint with numbers that no solve has: values above `largest` in size, bounds that are below 0.
+
+    Parameters
+    ----------
+    arrays : of a discounted solve; `largest` of the size of a value.
+
+    Raises
+    ------
+    StoreError : it has.
+    """
+    for name in ("values", "value_size"):
+        if not (np.abs(arrays[name]) <= largest).all():
+            raise _damaged(path, f"{name} has numbers that are none, or above {largest:.0e}")
+    for rise, fall in (("rise", "fall"), ("plain_rise", "plain_fall")):
+        if not (np.maximum(arrays[rise], arrays[fall]) >= 0).all():
+            raise _damaged(path, f"{rise} and {fall} are not numbers, or both below 0")
+
+
+def check_bounds(path: Path, bounds: npt.NDArray[np.float64]) -> None:
+    """Refuse a checkpoint of an undiscounted solve whose lower and upper values are not finite; StoreError."""
+    if not np.isfinite(bounds).all():
+        raise _damaged(path, "its bounds have numbers that are not finite")
 
 
 def check_policy(path: Path, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], table: TableSource) -> None:

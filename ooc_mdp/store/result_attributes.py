@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics, WorkerStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.store.closed_object import check_kinds, check_names
+from ooc_mdp.store.closed_object import (
+    ANYTHING,
+    FINGERPRINT,
+    OBJECT,
+    SHA256,
+    TEXT,
+    Rule,
+    check_names,
+    check_object,
+    count,
+    number,
+    one_of,
+    or_null,
+)
 from ooc_mdp.store.seal import DIGEST
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST
+from ooc_mdp.store.statistics import statistics_of
 
 __all__ = [
     "FORMAT",
@@ -43,10 +57,49 @@ FORMAT, VERSION = "ooc-mdp-result", 3
 HISTORY = "history"
 """The group of the arrays of a solve's history."""
 
-_OF = ("fingerprint", "sense", "discount")
-_SOLUTION = ("outcome", "method", "device", "certificate", "statistics", "memory_plan")
-_ABOUT = ("store", "provenance", "geometry", "tool", "version")
-_TOP = ("format", "format_version", "of", "solution", "about", ARRAYS, ARRAYS_DIGEST, DIGEST)
+_TOP: dict[str, Rule] = {
+    "format": ANYTHING,  # checked before
+    "format_version": ANYTHING,
+    "of": OBJECT,
+    "solution": OBJECT,
+    "about": OBJECT,
+    ARRAYS: OBJECT,
+    ARRAYS_DIGEST: SHA256,
+    DIGEST: SHA256,
+}
+_OF: dict[str, Rule] = {
+    "fingerprint": FINGERPRINT,
+    "sense": one_of("max", "min"),
+    "discount": number(0.0, 1.0),
+}
+_SOLUTION: dict[str, Rule] = {
+    "outcome": one_of(*(outcome.value for outcome in Outcome)),
+    "method": TEXT,
+    "device": TEXT,
+    "certificate": OBJECT,
+    "statistics": OBJECT,
+    "memory_plan": OBJECT,
+}
+_CERTIFICATE: dict[str, Rule] = {
+    "error_bound": number(0.0, math.inf),
+    "error_lower": number(-math.inf, 0.0),
+    "error_upper": number(0.0, math.inf),
+    "residual_bound": number(0.0, math.inf),
+    "rounding_bound": number(0.0, math.inf),
+    "target": number(0.0, math.inf),
+    "stopping_rule": one_of("epsilon", "residual"),
+    "policy_loss_bound": number(0.0, math.inf),
+    "proof": TEXT,
+}
+"""With infinities in place of null."""
+_ABOUT: dict[str, Rule] = {
+    "store": TEXT,
+    "provenance": OBJECT,
+    "geometry": or_null(OBJECT),
+    "tool": TEXT,
+    "version": TEXT,
+}
+_MEMORY: dict[str, Rule] = {"host": OBJECT, "device": OBJECT}
 
 _TIME, _PARTITION = "time", "partition"
 _FLOAT, _INT = "float64", "int64"
@@ -126,26 +179,21 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
     ------
     SealError : a name is unknown or missing, or what it stands for is of another kind.
     """
-    check_names(attributes, _TOP, "its attributes")
+    check_object(attributes, _TOP, "its attributes")
     of, solution, about = (attributes[name] for name in ("of", "solution", "about"))
-    check_names(of, _OF, "of")
-    check_names(solution, _SOLUTION, "solution")
-    check_names(about, _ABOUT, "about")
-    check_kinds(of, {"fingerprint": str, "sense": str, "discount": float}, "of")
-    check_kinds(solution, {"outcome": str, "method": str, "device": str, "memory_plan": dict}, "solution")
-    check_kinds(about, {"store": str, "provenance": dict, "tool": str, "version": str}, "about")
-    if about["geometry"] is not None:
-        check_kinds(about, {"geometry": dict}, "about")
-    outcome = next((o for o in Outcome if o.value == solution["outcome"]), None)
-    if outcome is None:
-        raise SealError(f"no solve ends with the outcome {solution['outcome']!r}")
+    check_object(of, _OF, "of")
+    check_object(solution, _SOLUTION, "solution")
+    check_object(about, _ABOUT, "about")
+    check_object(solution["memory_plan"], _MEMORY, "memory_plan")
+    for place, buffers in solution["memory_plan"].items():
+        check_object(buffers, dict.fromkeys(buffers, count()), f"memory_plan: {place}")
     return ResultAttributes(
-        of=dict(of),
-        outcome=outcome,
+        of={**of, "discount": float(of["discount"])},
+        outcome=next(o for o in Outcome if o.value == solution["outcome"]),
         method=solution["method"],
         device=solution["device"],
         certificate=_certificate(solution["certificate"]),
-        statistics=_statistics(solution["statistics"]),
+        statistics=statistics_of(solution["statistics"]),
         memory_plan=solution["memory_plan"],
         provenance=about["provenance"],
         geometry=about["geometry"],
@@ -172,26 +220,13 @@ def history_of(arrays: Mapping[str, npt.NDArray[Any]]) -> SolveHistory:
 
 
 def _certificate(document: Any) -> Certificate:
-    names = [field.name for field in fields(Certificate)]
-    check_names(document, names, "certificate")
+    check_names(document, _CERTIFICATE, "certificate")
     figures: dict[str, Any] = {
         k: (-math.inf if k == "error_lower" else math.inf) if v is None else v for k, v in document.items()
     }
-    texts = ("stopping_rule", "proof")
-    check_kinds(figures, {name: str if name in texts else float for name in names}, "certificate")
+    check_object(figures, _CERTIFICATE, "certificate")
+    figures |= {k: float(v) for k, v in figures.items() if isinstance(v, int)}
     return Certificate(**figures)
-
-
-def _statistics(document: Any) -> SolveStatistics:
-    kinds = {name: type(value) for name, value in asdict(SolveStatistics()).items()}
-    check_names(document, kinds, "statistics")
-    check_kinds(document, kinds, "statistics")
-    for worker in document["workers"]:
-        given = worker if isinstance(worker, Mapping) else {}
-        # Results of earlier versions lack fields that have a default.
-        names = [each.name for each in fields(WorkerStatistics) if each.default is MISSING or each.name in given]
-        check_names(worker, names, "a worker's statistics")
-    return SolveStatistics(**document)
 
 
 def _finite(value: Any) -> Any:

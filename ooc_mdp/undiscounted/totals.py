@@ -33,7 +33,7 @@ from ooc_mdp.solver.plan import writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.check_load import check_bytes
-from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
 from ooc_mdp.undiscounted.interval_iteration import (
     FIRST_PERTURBATION,
@@ -232,6 +232,7 @@ def _resume(run: IntervalIteration, output: Output) -> bool:
             return False
         run.values[:] = run.sign * from_original(run.tables.source, values)[:, None]
         return True
+    check_bounds(checkpoint_path(output.path), saved.arrays["bounds"])
     run.history.restore(saved.arrays, checkpoint_path(output.path))
     run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
     run.session.begin(saved.statistics.solve_seconds)

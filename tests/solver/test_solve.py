@@ -266,13 +266,13 @@ def test_a_model_of_one_value_is_solved_at_its_default_target(tmp_path: Path, me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_without_rewards_is_solved_without_reading_it(tmp_path: Path, method: dict) -> None:
+def test_a_model_without_rewards_is_proved_once_each_partition_was_read(tmp_path: Path, method: dict) -> None:
     states = tuple(State((Action(0.0, {(i + 1) % 9: 1.0}),)) for i in range(9))
     store = make_store(Case(Model(states), partitions=3), tmp_path / "s")
     solution = solve(store, 0.999, method)
     assert (solution.outcome, solution.error_bound) == (Outcome.PROVED, 0.0)
-    assert solution.statistics.sweeps == 0
-    assert solution.statistics.partitions_unread == 3
+    assert solution.statistics.loads == 3
+    assert solution.statistics.partitions_unread == 0
     assert not solution.values.any()
 
 

@@ -52,6 +52,17 @@ def test_a_solution_that_was_not_kept_is_verified_against_the_table_that_is_give
         ooc_mdp.verify(other, result.solution)
 
 
+@pytest.mark.parametrize("sense", ["max", "min", "x", None])
+def test_a_result_of_another_sense_is_refused(solved: tuple[Store, Result], sense: str | None) -> None:
+    store, result = solved
+    other = replace(result, identity=result.identity | {"sense": sense})
+    if sense == store.sense:
+        assert verify(store, other).holds
+        return
+    with pytest.raises(OptionsError, match=f"was solved for the sense {sense!r}, and .* has '{store.sense}'"):
+        verify(store, other, other_store=True)
+
+
 @pytest.mark.parametrize("name", SMALLER)
 def test_each_bound_that_is_exceeded_is_named(solved: tuple[Store, Result], name: str) -> None:
     store, result = solved

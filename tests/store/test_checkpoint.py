@@ -496,7 +496,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(store, costs, t
     monkeypatch.undo()
     resumed = ooc_mdp.solve(table, 0.9, epsilon=1e-3, device="cpu", output=output, resume=True)
     assert ooc_mdp.verify(table, output).holds
-    assert resumed.statistics.loads <= 16  # read at most once in the first solve, and not since
+    assert resumed.statistics.loads <= 32  # read at most once in the first solve, and once more to be measured
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
 
 

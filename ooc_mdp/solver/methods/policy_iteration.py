@@ -120,7 +120,8 @@ class _PolicyIteration:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
         s, levels = self._s, self._s.target.bounds()
         # From values of nowhere bounds are infinite: then all of those, and no others.
-        worst = np.flatnonzero(s.target.dirty() & (levels >= _MIN_BOUND_SHARE * levels.max()))
+        dirty = s.target.dirty()
+        worst = np.flatnonzero(dirty & (levels >= _MIN_BOUND_SHARE * levels[dirty].max(initial=0.0)))
         present = s.cache.present[worst]
         absent = s.best(worst[~present])
         count = int(np.searchsorted(np.cumsum(self._reading[absent]), self._work))
