@@ -24,31 +24,40 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.errors import OptionsError, UndefinedTotalError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.undiscounted.kernels.end_components import (
+    ANY_REWARD,
     NEGATIVE,
     NO_COMPONENT,
+    NO_REWARD,
     POSITIVE,
     can_end,
-    gain,
     labels,
+    least_loss,
     rewards_inside,
     spread_backward,
     spread_forward,
     trim,
 )
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.mean_rewards import MeanLoss, least_mean_loss
+from ooc_mdp.undiscounted.refusals import infinite, named, some
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, partitions_with
 
-__all__ = ["ANALYSIS_BYTES", "ZeroRewardComponents", "check_totals", "end_components", "original_numbers"]
+__all__ = [
+    "ANALYSIS_BYTES",
+    "Analysis",
+    "ZeroRewardComponents",
+    "cheap_components",
+    "check_totals",
+    "end_components",
+    "least_losses",
+]
 
 Labels = npt.NDArray[np.uint32]
+RewardRange = tuple[float, float]
+"""Least and largest reward of rows that are looked at."""
 
 ANALYSIS_BYTES = 32
 """Bytes that the analysis takes for each state, the zero-reward components apart."""
-_NAMED = 8
-"""States that a message names."""
-_MAX_PASSES = 5000
-"""Passes after which a mean reward's sign counts as not decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +85,19 @@ class ZeroRewardComponents:
         return int(self.node.max(initial=-1)) + 1
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[ZeroRewardComponents, npt.NDArray[np.int32]]:
-    """The zero-reward components, and a policy that ends, or comes to one.
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What is known of a model whose totals are finite."""
 
-    Returns
-    -------
-    the zero-reward components; int32 [n], -1 without actions, -2 in zero-reward components
+    within: ZeroRewardComponents
+    start: npt.NDArray[np.int32]
+    """int32 [n]; a policy that ends, or comes to a zero-reward component: -1 without actions, -2 in these."""
+    mean_loss: MeanLoss | None
+    """The least one; None where no rewards of both signs are in one end component."""
+
+
+def check_totals(tables: Streamed, neighbours: Neighbours) -> Analysis:
+    """Find the zero-reward components, and whether totals are finite.
 
     Raises
     ------
@@ -93,28 +109,46 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> tuple[ZeroRewardCo
         raise OptionsError(
             f"discount 1 is for fewer than {NO_COMPONENT} states, not {source.n_states}; give a discount below 1"
         )
-    blocks = end_components(tables, neighbours, zero_only=True)
+    blocks = end_components(tables, neighbours, NO_REWARD)
     zero_reward = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
-    _check_finite(tables, neighbours, zero_reward, sign)
-    return ZeroRewardComponents.of(zero_reward), _check_proper_policy(tables, neighbours, zero_reward)
+    mean_loss = _check_finite(tables, neighbours, zero_reward, sign)
+    start = _check_proper_policy(tables, neighbours, zero_reward)
+    return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
 
 
-def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, staying: Labels | None = None) -> Labels:
+def least_losses(tables: Streamed) -> FloatArray:
+    """float64 [P]: the least that a row of each partition loses, if it loses something; else infinite."""
+    sign = 1.0 if tables.source.sense == "max" else -1.0
+    least = np.full(tables.source.n_partitions, np.inf)
+    for p, rows, _ in tables.in_order(np.ones(least.size, np.bool_)):
+        least[p] = least_loss(rows, sign)
+    return least
+
+
+def cheap_components(tables: Streamed, neighbours: Neighbours, loss: float) -> ZeroRewardComponents:
+    """The maximal end components of rows that lose at most so much: moving about in them costs next to nothing."""
+    kept = (-loss, 0.0) if tables.source.sense == "max" else (0.0, loss)
+    return ZeroRewardComponents.of(_representatives(end_components(tables, neighbours, kept)))
+
+
+def end_components(
+    tables: Streamed, neighbours: Neighbours, kept: RewardRange = ANY_REWARD, staying: Labels | None = None
+) -> Labels:
     """The maximal end components: uint32 [n], equal in the states of one, 0 in those of none.
 
     Parameters
     ----------
-    zero_only : look only at rows without reward.
+    kept : look only at rows whose reward lies in this range, in the source's sign.
     staying : 0 at states that are known to be in none; may change.
     """
     ahead = np.ones(tables.source.n_states, np.uint32) if staying is None else staying
     back = ahead.copy()
     while True:
-        _trim(tables, neighbours, zero_only, ahead, back)
+        _trim(tables, neighbours, kept, ahead, back)
         if not ahead.any():
             return ahead
-        new_ahead, new_back = _spread(tables, neighbours, zero_only, ahead, back)
+        new_ahead, new_back = _spread(tables, neighbours, kept, ahead, back)
         alone = back == 0
         new_back[alone] = 0
         settled = bool((alone | ((new_ahead == ahead) & (new_back == ahead) & (back == ahead))).all())
@@ -123,34 +157,29 @@ def end_components(tables: Streamed, neighbours: Neighbours, zero_only: bool, st
             return ahead
 
 
-def _trim(tables: Streamed, neighbours: Neighbours, zero_only: bool, ahead: Labels, back: Labels) -> None:
+def _trim(tables: Streamed, neighbours: Neighbours, kept: RewardRange, ahead: Labels, back: Labels) -> None:
     """Take out what cannot stay in its block for ever."""
 
     def taking_out(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.dependents(p) if trim(rows, zero_only, ahead, back) else None
+        return neighbours.dependents(p) if trim(rows, kept, ahead, back) else None
 
-    tables.until_clean(_with_states(ahead, tables.source), taking_out)
-
-
-def _with_states(blocks: Labels, source: TableSource) -> npt.NDArray[np.bool_]:
-    """bool [P]: partitions with a state whose label is not 0."""
-    return np.maximum.reduceat(blocks, source.partition_ptr[:-1]) > 0
+    tables.until_clean(partitions_with(ahead, tables.source), taking_out)
 
 
 def _spread(
     tables: Streamed,
     neighbours: Neighbours,
-    zero_only: bool,
+    kept: RewardRange,
     ahead: Labels,
     back: Labels,
 ) -> tuple[Labels, Labels]:
     """Labels that spread along rows inside blocks, forwards and backwards."""
-    alive = _with_states(ahead, tables.source)
+    alive = partitions_with(ahead, tables.source)
     spread = labels(ahead.size)
     spread[ahead == 0] = 0
 
     def forward(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.dependencies(p) if spread_forward(rows, zero_only, ahead, back, spread) else None
+        return neighbours.dependencies(p) if spread_forward(rows, kept, ahead, back, spread) else None
 
     tables.until_clean(alive.copy(), forward)
     new_ahead = spread
@@ -158,7 +187,7 @@ def _spread(
     spread[ahead == 0] = 0
 
     def backward(p: int, rows: TableRows) -> IntArray | None:
-        return neighbours.dependents(p) if spread_backward(rows, zero_only, ahead, back, spread) else None
+        return neighbours.dependents(p) if spread_backward(rows, kept, ahead, back, spread) else None
 
     tables.until_clean(alive.copy(), backward)
     return new_ahead, spread
@@ -175,18 +204,18 @@ def _representatives(blocks: Labels) -> Labels:
     return zero_reward
 
 
-def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> None:
+def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> MeanLoss | None:
     """Raise UndefinedTotalError unless staying among states for ever is worth 0, or minus infinity."""
     source = tables.source
     best = source.reward_range[:, 1] if sign > 0 else -source.reward_range[:, 0]
     if best.max() <= 0:
-        return
+        return None
     blocks = np.ones(source.n_states, np.uint32)
-    _trim(tables, neighbours, False, blocks, blocks.copy())
+    _trim(tables, neighbours, ANY_REWARD, blocks, blocks.copy())
     found = _signs(tables, blocks, np.zeros_like(blocks), zero_reward, sign)
     if not found[0] & POSITIVE:
-        return
-    blocks = end_components(tables, neighbours, False, blocks)
+        return None
+    blocks = end_components(tables, neighbours, ANY_REWARD, blocks)
     components = _representatives(blocks)
     found = _signs(tables, blocks, components, zero_reward, sign)
     for kind, why in ((POSITIVE, "and none of the other sign"), (POSITIVE | NEGATIVE, "")):
@@ -195,10 +224,11 @@ def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels,
             continue
         if kind == POSITIVE:
             members = of_kind[components[of_kind] == components[of_kind[0]]]
-            raise _infinite(source, members, sign, why)
+            raise infinite(source, members, sign, why)
         mixed = np.zeros_like(blocks)
         mixed[of_kind] = blocks[of_kind]
-        _check_negative_gain(tables, mixed, components, zero_reward, sign)
+        return least_mean_loss(tables, mixed, components, zero_reward, sign)
+    return None
 
 
 def _signs(
@@ -206,71 +236,9 @@ def _signs(
 ) -> npt.NDArray[np.uint8]:
     """uint8 [n]: by the states that stand for components, which signs rewards inside have, free rows apart."""
     found = np.zeros(blocks.size, np.uint8)
-    for _, rows, _ in tables.in_order(_with_states(blocks, tables.source)):
+    for _, rows, _ in tables.in_order(partitions_with(blocks, tables.source)):
         rewards_inside(rows, blocks, components, zero_reward, sign, found)
     return found
-
-
-@dataclass(slots=True)
-class _Means:
-    """Mean rewards of end components, by relative value iteration on the table (Puterman 1994, section 8.5)."""
-
-    states: IntArray
-    """int64 [k]; the states of all components."""
-    component: IntArray
-    """int64 [k]; component of each, counted from 0."""
-    members: IntArray
-    """int64; where in `states` those are that lie in zero-reward components."""
-    node: IntArray
-    """int64; zero-reward component of each member, counted from 0."""
-
-    def joined(self, best: FloatArray) -> None:
-        """Give all states of a zero-reward component the best of theirs."""
-        if self.members.size:
-            top = np.full(int(self.node.max()) + 1, -np.inf)
-            np.maximum.at(top, self.node, best[self.members])
-            best[self.members] = top[self.node]
-
-
-def _check_negative_gain(
-    tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float
-) -> None:
-    """Decide the sign of the best mean reward of components with rewards of both signs.
-
-    With h any potential, the best mean lies between the least and the largest of max_a r + P h - h over the component.
-    """
-    source = tables.source
-    potential, best = np.zeros(blocks.size), np.zeros(blocks.size)
-    for passes in range(_MAX_PASSES + 1):
-        states = np.flatnonzero(blocks)
-        if not states.size:
-            return
-        members = np.flatnonzero(zero_reward[states] != NO_COMPONENT)
-        means = _Means(
-            states,
-            np.unique(components[states], return_inverse=True)[1].reshape(-1),
-            members,
-            np.unique(zero_reward[states[members]], return_inverse=True)[1].reshape(-1),
-        )
-        rounding = 0.0
-        for _, rows, _ in tables.in_order(_with_states(blocks, source)):
-            rounding = max(rounding, gain(rows, blocks, zero_reward, potential, sign, best))
-        step = best[states]
-        means.joined(step)
-        count = int(means.component.max()) + 1
-        least, most = np.full(count, np.inf), np.full(count, -np.inf)
-        np.minimum.at(least, means.component, step)
-        np.maximum.at(most, means.component, step)
-        positive = np.flatnonzero(least > rounding)
-        if positive.size:
-            inside = states[means.component == positive[0]]
-            raise _infinite(source, inside, sign, f"by {least[positive[0]]:.3g} a step or more in the mean")
-        if passes == _MAX_PASSES or (passes > 10 and (most - least <= rounding).any()):
-            first = int(np.argmin(most - least))
-            if most[first] >= -rounding:
-                raise _undecided(source, states[means.component == first], least[first], most[first])
-        blocks[states[(most < -rounding)[means.component]]] = 0
-        potential[states] += 0.5 * (step - least[means.component])
 
 
 def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: Labels) -> npt.NDArray[np.int32]:
@@ -288,54 +256,9 @@ def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: 
         worth = "minus infinity" if source.sense == "max" else "infinite"
         bad = "negative" if source.sense == "max" else "positive"
         raise UndefinedTotalError(
-            f"with discount 1 the total reward of {_named(source, never)} is {worth}: from there no policy ever ends "
+            f"with discount 1 the total reward of {named(source, never)} is {worth}: from there no policy ever ends "
             f"the process or comes where staying is worth 0, and {bad} rewards never cease; give a discount below 1, "
             f"or let these states reach one without action, a row of infinite duration or a self-loop of reward 0",
-            _some(source, never),
+            some(source, never),
         )
     return policy
-
-
-def _infinite(source: TableSource, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
-    worth, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
-    return UndefinedTotalError(
-        f"with discount 1 the total reward of {_named(source, states)} is {worth}: a policy may stay among these "
-        f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
-        f"process where such a reward is paid",
-        _some(source, states),
-    )
-
-
-def _undecided(source: TableSource, states: IntArray, least: float, most: float) -> UndefinedTotalError:
-    return UndefinedTotalError(
-        f"discount 1 is not supported here: a policy may stay for ever among {_named(source, states)}, where rewards "
-        f"of both signs balance (the best mean reward a step is between {least:.3g} and {most:.3g}, and cannot be told "
-        f"from 0), so that totals may have no limit; give a discount below 1",
-        _some(source, states),
-    )
-
-
-def _some(source: TableSource, states: IntArray) -> tuple[int, ...]:
-    """The lowest of the source's numbers."""
-    return tuple(np.sort(original_numbers(source, states))[:_NAMED].tolist())
-
-
-def _named(source: TableSource, states: IntArray) -> str:
-    """ "states 3, 7 and 12", the source's numbers; only some where there are many."""
-    numbers = [str(s) for s in _some(source, states)]
-    more = states.size - len(numbers)
-    if more:
-        return f"states {', '.join(numbers)} and {more} more"
-    if len(numbers) == 1:
-        return f"state {numbers[0]}"
-    return f"states {', '.join(numbers[:-1])} and {numbers[-1]}"
-
-
-def original_numbers(source: TableSource, states: IntArray) -> IntArray:
-    """The source's numbers of states in store order."""
-    found = np.empty_like(states)
-    owners = np.searchsorted(source.partition_ptr, states, side="right") - 1
-    for p in np.unique(owners).tolist():
-        own = owners == p
-        found[own] = source.original_states(p)[states[own] - source.partition_ptr[p]]
-    return found

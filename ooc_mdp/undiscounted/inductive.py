@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.undiscounted.kernels.totals import check, reach_strict
+from ooc_mdp.undiscounted.kernels.totals import check, reach_strict, stay_level
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["Inductive", "inductive"]
@@ -55,16 +55,17 @@ def inductive(
     states of one L), it must lead on; that is looked for in further passes over the partitions with such states.
     """
     source = tables.source
-    pending = np.zeros(source.n_states, np.uint8)
-    violated, waiting = np.zeros(source.n_partitions, np.bool_), np.zeros(source.n_partitions, np.bool_)
+    pending, idle = np.zeros(source.n_states, np.uint8), np.zeros(source.n_states, np.uint8)
+    violated, waiting, idling = (np.zeros(source.n_partitions, np.bool_) for _ in range(3))
     at, wrong = -1, 0
     residual = rounding = 0.0
     for p, rows, _ in tables.in_order(np.ones(source.n_partitions, np.bool_)):
-        above, below, no_action, where, idle, r, e = check(rows, values, middle, policy, sign, pending)
+        found = check(rows, values, middle, policy, sign, pending, idle)
+        above, below, no_action, where, waits, idles, r, e = found
         violated[p] = above + below + no_action > 0
         at = max(at, where)
         wrong += no_action
-        waiting[p] = idle > 0
+        waiting[p], idling[p] = waits > 0, idles > 0
         residual, rounding = max(residual, r), max(rounding, e)
     if not violated.any():
         again = waiting.copy()
@@ -74,9 +75,15 @@ def inductive(
             readers: IntArray = neighbours.dependents(p)
             return readers[waiting[readers]] if changed else None
 
+        def leaving(p: int, rows: TableRows) -> IntArray | None:
+            changed = stay_level(rows, values[:, 1], idle, sign)
+            readers: IntArray = neighbours.dependents(p)
+            return readers[idling[readers]] if changed else None
+
         tables.until_clean(again, leading_on)
-        idle_states = np.flatnonzero(pending)
-        if idle_states.size:
-            at = int(idle_states[0])
-            violated[np.searchsorted(source.partition_ptr, idle_states, side="right") - 1] = True
+        tables.until_clean(idling.copy(), leaving)
+        for left in (np.flatnonzero(pending), np.flatnonzero(idle)):
+            if left.size:
+                at = int(left[0])
+                violated[np.searchsorted(source.partition_ptr, left, side="right") - 1] = True
     return Inductive(violated, at, wrong, residual, rounding)

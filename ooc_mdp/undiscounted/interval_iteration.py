@@ -23,10 +23,11 @@ from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.session import Session, StoppedEarly
-from ooc_mdp.undiscounted.end_components import ZeroRewardComponents
+from ooc_mdp.undiscounted.end_components import Analysis, ZeroRewardComponents
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
+from ooc_mdp.undiscounted.mean_rewards import MeanLoss
 from ooc_mdp.undiscounted.policy_evaluation import (
     POLICY_SWEEPS,
     Exits,
@@ -35,6 +36,8 @@ from ooc_mdp.undiscounted.policy_evaluation import (
     evaluate,
     rows_bytes,
 )
+from ooc_mdp.undiscounted.refusals import undecided
+from ooc_mdp.undiscounted.shared_values import SharedValues
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["FIRST_PERTURBATION", "IntervalIteration", "Totals", "default_total_target", "value_floor"]
@@ -58,6 +61,8 @@ _MIN_ULPS = 8.0
 """A perturbation below so many units in the last place of the values would be lost to rounding."""
 _MAX_FAILURES = 6
 """Checks in vain, each after sweeps with a fourth of the tolerance, after which rounding must be the reason."""
+_MAX_SLOW = 20
+"""Evaluations in vain after which U counts as growing without end."""
 _CONSTANT = 1e-8
 """Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
 
@@ -102,6 +107,10 @@ class IntervalIteration:
     """The largest that has not been too large."""
     within: ZeroRewardComponents | None = None
     """Where one may stay for nothing; None during the analysis, which finds that."""
+    mean_loss: MeanLoss | None = None
+    """Of the analysis."""
+    shared: SharedValues | None = None
+    """Components in which L, or U, has one value; None during the analysis."""
     width: float = 0.0
     """Largest U - L, and what rounding adds to twice the distance from the middle."""
     steps: int = _STEPS
@@ -144,7 +153,7 @@ class IntervalIteration:
         return SolveProgress(
             error_bound=np.inf,
             residual_bound=self.residual,
-            target=self.options.residual or self.target(),
+            target=self.options.residual or self.options.epsilon,
             stopping_rule="epsilon" if self.options.residual is None else "residual",
             dirty=int(self.dirty.sum()),
             partitions=s.n_partitions,
@@ -171,33 +180,18 @@ class IntervalIteration:
         """1 where values are maximised, -1 where they are minimised."""
         return 1.0 if self.tables.source.sense == "max" else -1.0
 
-    def merge_components(self, within: ZeroRewardComponents, exits: FloatArray) -> bool:
-        """Give all states of a component what leaving it from the best of them, or staying, is worth."""
-        members, node = within.members, within.node
-        if not members.size:
-            return False
-        best = np.zeros((within.count, 2))
-        np.maximum.at(best, node, exits)
-        change = np.abs(best[node] - self.values[members])
-        self.values[members] = best[node]
-        moved = members[change.max(axis=1) > _SETTLED * self.perturbation]
-        for p in np.unique(np.searchsorted(self.tables.source.partition_ptr, moved, side="right") - 1).tolist():
-            self.dirty[self.neighbours.dependents(p)] = True
-        return bool(moved.size)
-
-    def settle(
-        self, within: ZeroRewardComponents, exits: FloatArray, tolerance: float, rounds: int
-    ) -> Literal["settled", "apart", "slow"]:
+    def settle(self, tolerance: float, rounds: int) -> Literal["settled", "apart", "slow"]:
         """Sweep until values change by less than the perturbation, come too far apart, or `rounds` have passed."""
-        store = self.tables.source
+        store, shared = self.tables.source, self.shared
+        assert shared is not None  # the analysis is done
         flown = np.zeros(store.n_partitions)
         # While values spread, their range is no measure yet.
         first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * value_floor(store)
         for _ in range(rounds):
             for p, rows, hit in self.tables.in_order(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
-                    rows, self.values, within.zero_reward, within.members, exits, self.perturbation, self.sign, _SWEEPS,
-                    _SETTLED * tolerance, bool(self.statistics.visits & 1),
+                    rows, self.values, shared.lower, shared.upper, shared.alike, self.perturbation, self.sign,
+                    _SWEEPS, _SETTLED * tolerance, bool(self.statistics.visits & 1),
                 )  # fmt: skip
                 self.statistics.visits += 1
                 self.statistics.sweeps += sweeps
@@ -210,7 +204,9 @@ class IntervalIteration:
                 self.dirty[p] = change > _DIRTY * tolerance
                 if self.tables.trace is not None:
                     self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
-            self.merge_components(within, exits)
+            moved = shared.merge(self.values, _SETTLED * self.perturbation)
+            for p in np.unique(np.searchsorted(store.partition_ptr, moved, side="right") - 1).tolist():
+                self.dirty[self.neighbours.dependents(p)] = True
             size = float(np.abs(self.values).max(initial=0.0))
             with np.errstate(invalid="ignore"):  # of values beyond float64 nothing is known, and nothing is settled
                 self.width = float((self.values[:, 1] - self.values[:, 0]).max(initial=0.0) + 8 * np.spacing(size))
@@ -220,51 +216,72 @@ class IntervalIteration:
                 return "settled" if self.width <= 2 * self.target() else "apart"
         return "slow"
 
-    def prove(self, within: ZeroRewardComponents, start: Exits | None) -> Totals:
+    def prove(self, found: Analysis, resumed: bool) -> Totals:
         """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
 
         Parameters
         ----------
-        within : the zero-reward components.
-        start : exits of a policy that ends; None to begin from the values as they are.
+        resumed : whether to begin from the values as they are, and not from those of a policy that ends.
+
+        Raises
+        ------
+        UndefinedTotalError : rewards of both signs balance, as far as float64 can tell at the size of the values.
         """
-        failures, finer, rounds = 0, 1.0, _ROUNDS
-        exits = np.full((within.members.size, 2), -np.inf)
-        if start is not None:
-            kept = self.keep_rows()
+        within = self.within = found.within
+        self.mean_loss = found.mean_loss
+        self.shared = SharedValues(self.tables, self.neighbours, within)
+        failures, slow, finer, rounds = 0, 0, 1.0, _ROUNDS
+        # A gift in each step must leave a loss in the mean.
+        most = np.inf if found.mean_loss is None else -0.5 * found.mean_loss.most
+        self.max_perturbation = min(self.perturbation / FIRST_PERTURBATION, most)
+        self.perturbation = min(self.perturbation, most)
+        if not resumed:
+            start, kept = Exits(within, np.full(within.count, -1), found.start), self.keep_rows()
             for p, rows, _ in self.tables.in_order(np.ones_like(self.dirty)):
                 kept.take(p, rows, start.policy)
             self.evaluate(start, kept.rows(), finer, rounds)
         self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
-        self.max_perturbation = self.perturbation / FIRST_PERTURBATION
         while True:
-            if self.perturbation < _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0))):
-                raise StoppedEarly(Outcome.PRECISION_LIMIT)
-            state = self.settle(within, exits, finer * self.perturbation, rounds)
+            self._check_precision(most)
+            if self.shared.choose(self.perturbation):
+                self.dirty[:] = True
+            state = self.settle(finer * self.perturbation, rounds)
             if state != "settled":
-                if state == "apart":
+                slow = slow + 1 if state == "slow" else 0
+                if state == "apart" or slow > _MAX_SLOW:
                     self._restart_from_middle()
+                    slow = 0
                 kept = self.keep_rows()
-                by = self.best_exits(within, exits, kept)
+                by = self.best_exits(kept)
                 self.evaluate(by, kept.rows(), finer, rounds)
                 rounds += -(-rounds // 2)
                 continue
-            policy = self.greedy_policy(within, exits)
+            policy = self.greedy_policy()
             middle = self.values.mean(axis=1)
-            found = inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
-            self.residual = found.residual + found.rounding
-            if found.holds:
+            proof = inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
+            self.residual = proof.residual + proof.rounding
+            if proof.holds:
                 if self.options.residual is None:
-                    return Totals(Outcome.PROVED, middle, policy, found)
+                    return Totals(Outcome.PROVED, middle, policy, proof)
                 if self.residual <= self.options.residual:
-                    return Totals(Outcome.RESIDUAL_REACHED, middle, policy, found)
+                    return Totals(Outcome.RESIDUAL_REACHED, middle, policy, proof)
                 self._restart_from_middle()
                 continue
             failures += 1
             if failures > _MAX_FAILURES:
                 raise StoppedEarly(Outcome.PRECISION_LIMIT)
             finer /= 4
-            self.dirty |= found.violated
+            self.dirty |= proof.violated
+
+    def _check_precision(self, most: float) -> None:
+        """Raise StoppedEarly where the perturbation would be lost to rounding: UndefinedTotalError where it may be no
+        larger than `most`, which is so small."""
+        least = _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0)))
+        if most < least and self.mean_loss is not None:
+            loss = self.mean_loss
+            raise undecided(self.tables.source, loss.states, loss.least, loss.most)
+        if self.perturbation < least:
+            raise StoppedEarly(Outcome.PRECISION_LIMIT)
 
     def _restart_from_middle(self) -> None:
         """Go on with a smaller perturbation, from between the two."""
@@ -298,36 +315,37 @@ class IntervalIteration:
         self.values[:, 1] += spread
         self.dirty[:] = True
 
-    def best_exits(
-        self, within: ZeroRewardComponents, exits: FloatArray, kept: PolicyRowCollector | None = None
-    ) -> Exits:
+    def best_exits(self, kept: PolicyRowCollector | None = None) -> Exits:
         """The best exits by L; in components of several states, which of the states is left from, if leaving is best.
 
         Their rows go to `kept`.
         """
-        store = self.tables.source
+        assert self.shared is not None  # the analysis is done
+        store, within, lower = self.tables.source, self.shared.within, self.shared.lower
+        exits = lower.exits
         policy = np.full(store.n_states, -1, np.int32)
         for p, rows, _ in self.tables.in_order(np.ones(store.n_partitions, np.bool_)):
-            greedy(rows, self.values, within.zero_reward, within.members, exits, self.perturbation, self.sign, policy)
+            greedy(rows, self.values, lower, self.perturbation, self.sign, policy)
             if kept is not None:
                 kept.take(p, rows, policy)
         members, node = within.members, within.node
         if not members.size:
             return Exits(within, np.empty(0, np.int64), policy)
         best = np.full(within.count, -np.inf)
-        np.maximum.at(best, node, exits[:, 0])
+        np.maximum.at(best, node, exits)
         leaves = best > 0
-        at_best = np.flatnonzero(leaves[node] & (exits[:, 0] == best[node]))
+        at_best = np.flatnonzero(leaves[node] & (exits == best[node]))
         chosen = np.full(best.size, members.size)
         np.minimum.at(chosen, node[at_best], at_best)
         chosen[~leaves] = -1
         policy[members[~leaves[node]]] = -2
         return Exits(within, chosen, policy)
 
-    def greedy_policy(self, within: ZeroRewardComponents, exits: FloatArray) -> npt.NDArray[np.int32]:
+    def greedy_policy(self) -> npt.NDArray[np.int32]:
         """int32 [n]: the best exits by L, and in components the way to the one that is best, if it is above 0."""
         store = self.tables.source
-        by = self.best_exits(within, exits)
+        by = self.best_exits()
+        within = by.within
         policy = by.policy
         stays = (policy == -2).astype(np.uint8)
         on_the_way = np.arange(within.members.size) != by.chosen[within.node]

@@ -23,7 +23,12 @@ from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.store.trace import Trace
 
-__all__ = ["Neighbours", "Streamed"]
+__all__ = ["Neighbours", "Streamed", "partitions_with"]
+
+
+def partitions_with(labels: npt.NDArray[np.uint32], source: TableSource) -> npt.NDArray[np.bool_]:
+    """bool [P]: partitions with a state whose label is not 0."""
+    return np.maximum.reduceat(labels, source.partition_ptr[:-1]) > 0
 
 
 class _Kept:

@@ -42,9 +42,17 @@ from ooc_mdp.undiscounted.interval_iteration import (
     default_total_target,
     value_floor,
 )
-from ooc_mdp.undiscounted.kernels.end_components import can_end, lift, spread_backward, spread_forward, trim
-from ooc_mdp.undiscounted.kernels.totals import check, greedy, relax, sweep
-from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, Exits, PolicyRowCollector, rows_bytes
+from ooc_mdp.undiscounted.kernels.end_components import (
+    NO_REWARD,
+    can_end,
+    least_loss,
+    lift,
+    spread_backward,
+    spread_forward,
+    trim,
+)
+from ooc_mdp.undiscounted.kernels.totals import Components, check, greedy, relax, stay_level, sweep
+from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, PolicyRowCollector, rows_bytes
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["METHOD", "solve"]
@@ -148,14 +156,17 @@ def _warm_up(store: TableSource, writes: bool) -> None:
     marks, labels = np.zeros(1, np.uint8), np.zeros(1, np.uint32)
     policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
     members, exits = np.zeros(1, np.int64), np.zeros((1, 2))
-    trim(rows, True, labels, labels)
-    spread_forward(rows, True, labels, labels, labels)
-    spread_backward(rows, True, labels, labels, labels)
+    components = Components(labels, members, np.zeros(1))
+    trim(rows, NO_REWARD, labels, labels)
+    spread_forward(rows, NO_REWARD, labels, labels, labels)
+    spread_backward(rows, NO_REWARD, labels, labels, labels)
+    least_loss(rows, 1.0)
     can_end(rows, labels, marks, policy)
-    sweep(rows, values, labels, members, exits, 0.0, 1.0, 1, 0.0, True)
-    greedy(rows, values, labels, members, exits, 0.0, 1.0, policy)
+    sweep(rows, values, components, components, True, 0.0, 1.0, 1, 0.0, True)
+    greedy(rows, values, components, 0.0, 1.0, policy)
     lift(rows, labels, marks, marks, policy)
-    check(rows, values, numbers, policy, 1.0, marks)
+    check(rows, values, numbers, policy, 1.0, marks, marks)
+    stay_level(rows, numbers, marks, 1.0)
     kept = PolicyRowCollector(1 << 30, lambda: None)
     kept.take(0, rows, policy)
     copied = kept.rows()
@@ -174,7 +185,7 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
     host = {
         "process": resident_bytes(),
         "lower and upper values": 16 * n,
-        "policy, zero-reward components and marks": 12 * n,
+        "policy, components and marks": 18 * n,
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
         "marks of loaded states": check_bytes(n),
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
@@ -208,9 +219,7 @@ def _work(run: IntervalIteration, resumed: bool) -> Totals:
     """Analysis, then the proof; what there is where a limit ends it."""
     run.history.row(run.row())
     try:
-        within, start = check_totals(run.tables, run.neighbours)
-        run.within = within
-        return run.prove(within, None if resumed else Exits(within, np.full(within.count, -1), start))
+        return run.prove(check_totals(run.tables, run.neighbours), resumed)
     except StoppedEarly as stop:
         return _unfinished(run, stop.outcome)
 

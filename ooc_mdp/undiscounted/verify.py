@@ -22,8 +22,8 @@ from ooc_mdp.solver.verify import (
 )
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import Result
-from ooc_mdp.undiscounted.end_components import original_numbers
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
+from ooc_mdp.undiscounted.refusals import original_numbers
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["verify"]

@@ -3,7 +3,7 @@
 Each works on one partition and vectors of all states, until nothing more changes inside the partition; the caller
 (`ooc_mdp.undiscounted.end_components`) comes back when a neighbour has changed. Labels are uint32, 0 for states that
 are out; two states are in one block where both of their labels agree. A row is *inside* a block if its state and all
-successors of positive probability are, and it never ends the process.
+successors of positive probability are, it never ends the process, and its reward lies in the range `kept`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from numba import njit
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
 
 __all__ = [
+    "ANY_REWARD",
     "NEGATIVE",
     "NO_COMPONENT",
+    "NO_REWARD",
     "POSITIVE",
     "can_end",
     "gain",
     "labels",
+    "least_loss",
     "lift",
     "rewards_inside",
     "spread_backward",
@@ -27,6 +30,10 @@ __all__ = [
     "trim",
 ]
 
+ANY_REWARD = (-np.inf, np.inf)
+"""The range of rewards that leaves out no row,"""
+NO_REWARD = (0.0, 0.0)
+"""and the one that keeps rows without reward."""
 NO_COMPONENT = np.uint32(0xFFFFFFFF)
 """Class of a state that is in none."""
 POSITIVE, NEGATIVE = np.uint8(1), np.uint8(2)
@@ -64,8 +71,8 @@ def _stays(t, i, j):
 
 
 @njit(inline="always")
-def _inside(t, i, j, zero_only, ahead, back):
-    if ends(t, j) or (zero_only and t.rewards[j] != 0):
+def _inside(t, i, j, kept, ahead, back):
+    if ends(t, j) or not kept[0] <= t.rewards[j] <= kept[1]:
         return False
     s = t.first + i
     mass = 0.0
@@ -80,7 +87,7 @@ def _inside(t, i, j, zero_only, ahead, back):
 
 
 @njit(nogil=True, cache=True)
-def trim(t, zero_only, ahead, back):
+def trim(t, kept, ahead, back):
     """Take out states without a row inside their block; whether another partition reads one of them.
 
     A state that can only stay where it is gets a block of its own, (its label, 0), so that rows to it are dropped at
@@ -100,7 +107,7 @@ def trim(t, zero_only, ahead, back):
                 continue
             stays = moves = False
             for j in range(first_row(t, i), past_row(t, i)):
-                if _inside(t, i, j, zero_only, ahead, back):
+                if _inside(t, i, j, kept, ahead, back):
                     stays = True
                     if not _stays(t, i, j):
                         moves = True
@@ -115,7 +122,7 @@ def trim(t, zero_only, ahead, back):
 
 
 @njit(nogil=True, cache=True)
-def spread_forward(t, zero_only, ahead, back, label):
+def spread_forward(t, kept, ahead, back, label):
     """Each state takes the largest label of those that lead to it; whether one outside the partition did."""
     outside = False
     forwards = True
@@ -128,7 +135,7 @@ def spread_forward(t, zero_only, ahead, back, label):
             if ahead[s] == 0:
                 continue
             for j in range(first_row(t, i), past_row(t, i)):
-                if not _inside(t, i, j, zero_only, ahead, back):
+                if not _inside(t, i, j, kept, ahead, back):
                     continue
                 for k in range(row_begin(t, j), row_end(t, j)):
                     to = index(t, t.successors[k])
@@ -143,7 +150,7 @@ def spread_forward(t, zero_only, ahead, back, label):
 
 
 @njit(nogil=True, cache=True)
-def spread_backward(t, zero_only, ahead, back, label):
+def spread_backward(t, kept, ahead, back, label):
     """Each state takes the largest label of those that it leads to; whether another partition reads one that did."""
     seen = False
     forwards = False
@@ -156,7 +163,7 @@ def spread_backward(t, zero_only, ahead, back, label):
             if ahead[s] == 0:
                 continue
             for j in range(first_row(t, i), past_row(t, i)):
-                if not _inside(t, i, j, zero_only, ahead, back):
+                if not _inside(t, i, j, kept, ahead, back):
                     continue
                 for k in range(row_begin(t, j), row_end(t, j)):
                     to = index(t, t.successors[k])
@@ -232,11 +239,23 @@ def rewards_inside(t, blocks, components, zero_reward, sign, found):
         if blocks[s] == 0:
             continue
         for j in range(first_row(t, i), past_row(t, i)):
-            if _inside(t, i, j, False, blocks, blocks) and not _free(t, i, j, zero_reward):
+            if _inside(t, i, j, ANY_REWARD, blocks, blocks) and not _free(t, i, j, zero_reward):
                 if sign * t.rewards[j] > 0:
                     found[components[s]] |= POSITIVE
                 elif sign * t.rewards[j] < 0:
                     found[components[s]] |= NEGATIVE
+
+
+@njit(nogil=True, cache=True)
+def least_loss(t, sign):
+    """The least that a row of the partition loses, of those that lose something and do not end; else infinite."""
+    least = np.inf
+    for i in range(t.n):
+        for j in range(first_row(t, i), past_row(t, i)):
+            r = sign * np.float64(t.rewards[j])
+            if r < 0 and not ends(t, j):
+                least = min(least, -r)
+    return least
 
 
 @njit(nogil=True, cache=True)
@@ -249,7 +268,7 @@ def gain(t, blocks, zero_reward, potential, sign, best):
             continue
         best[s] = -np.inf
         for j in range(first_row(t, i), past_row(t, i)):
-            if not _inside(t, i, j, False, blocks, blocks) or _free(t, i, j, zero_reward):
+            if not _inside(t, i, j, ANY_REWARD, blocks, blocks) or _free(t, i, j, zero_reward):
                 continue
             r = sign * np.float64(t.rewards[j])
             mass = moved = size = 0.0

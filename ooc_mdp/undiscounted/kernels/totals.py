@@ -11,19 +11,33 @@ table and the numbers alone, its rounding on the safe side.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 
-__all__ = ["check", "greedy", "reach_strict", "relax", "rows_of_policy", "sweep"]
+__all__ = ["Components", "check", "greedy", "reach_strict", "relax", "rows_of_policy", "stay_level", "sweep"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _DROP = 0.1
 """A visit ends once its changes have fallen to this share."""
 _TINY = 1e-300
 """Stands for products that underflow."""
+
+
+class Components(NamedTuple):
+    """Sets of states that share a value."""
+
+    labels: npt.NDArray[np.uint32]
+    """uint32 [n]; the component of each state, or NO_COMPONENT."""
+    members: npt.NDArray[np.int64]
+    """int64 [k], ascending; states of components of several states."""
+    exits: npt.NDArray[np.float64]
+    """float64 [k]; what leaving from each of them is worth; changes."""
 
 
 @njit(inline="always")
@@ -59,14 +73,26 @@ def _exit_value(t, i, j, zero_reward, values, sign):
     return (r + low) / left, (r + high) / left
 
 
+@njit(inline="always")
+def _place(components, s):
+    """Where state s lies among the members of components of several states; -1: it is none."""
+    if components.labels[s] == NO_COMPONENT:
+        return -1
+    k = np.searchsorted(components.members, s)
+    return k if k < components.members.size and components.members[k] == s else -1
+
+
 @njit(nogil=True, cache=True)
-def sweep(t, values, zero_reward, members, exits, perturbation, sign, most, tolerance, forwards):
+def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, forwards):
     """Gauss-Seidel sweeps of a partition, at most so many, until one changes no value by more than the tolerance.
 
-    Or by more than a share of what the first changed: what flows in from other partitions comes first then.
+    Or by more than a share of what the first changed: what flows in from other partitions comes first then. Members of
+    components of several states keep their values: what leaving is worth goes to `exits`.
 
-    `members`, the states of components of several states (ascending), keep their values: what leaving is worth goes to
-    `exits`.
+    Parameters
+    ----------
+    lower, upper : `Components` of L and U; in those of L staying is worth 0.
+    alike : whether they are the same.
 
     Returns
     -------
@@ -86,20 +112,26 @@ def sweep(t, values, zero_reward, members, exits, perturbation, sign, most, tole
             if row == end:
                 low = high = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
             for j in range(row, end):
-                a, b = _exit_value(t, i, j, zero_reward, values, sign)
+                a, b = _exit_value(t, i, j, lower.labels, values, sign)
+                if not alike:
+                    _, b = _exit_value(t, i, j, upper.labels, values, sign)
                 low = max(low, a - perturbation)
                 high = max(high, b + perturbation)
-            if zero_reward[s] != NO_COMPONENT:
-                k = np.searchsorted(members, s)
-                if k < members.size and members[k] == s:
-                    exits[k, 0] = low
-                    exits[k, 1] = high
-                    continue
-                low = max(low, 0.0)
-                high = max(high, 0.0)
-            change = max(change, abs(low - values[s, 0]), abs(high - values[s, 1]))
-            values[s, 0] = low
-            values[s, 1] = high
+            at_low = _place(lower, s)
+            at_high = at_low if alike else _place(upper, s)
+            stays = lower.labels[s] != NO_COMPONENT
+            if at_low >= 0:
+                lower.exits[at_low] = low
+            else:
+                low = max(low, 0.0) if stays else low
+                change = max(change, abs(low - values[s, 0]))
+                values[s, 0] = low
+            if at_high >= 0:
+                upper.exits[at_high] = high
+            else:
+                high = max(high, 0.0) if stays else high
+                change = max(change, abs(high - values[s, 1]))
+                values[s, 1] = high
         forwards = not forwards
         if sweeps == 1:
             tolerance = max(tolerance, _DROP * change)
@@ -114,7 +146,7 @@ def sweep(t, values, zero_reward, members, exits, perturbation, sign, most, tole
 
 
 @njit(nogil=True, cache=True)
-def greedy(t, values, zero_reward, members, exits, perturbation, sign, policy):
+def greedy(t, values, lower, perturbation, sign, policy):
     """The exit that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
     for i in range(t.n):
         s = t.first + i
@@ -122,17 +154,16 @@ def greedy(t, values, zero_reward, members, exits, perturbation, sign, policy):
         choice = -1 if row == end else -2
         best = -np.inf
         for j in range(row, end):
-            a, _ = _exit_value(t, i, j, zero_reward, values, sign)
+            a, _ = _exit_value(t, i, j, lower.labels, values, sign)
             if a > best:
                 best = a
                 choice = j - row
         policy[s] = choice
-        if zero_reward[s] != NO_COMPONENT:
-            k = np.searchsorted(members, s)
-            if k < members.size and members[k] == s:
-                exits[k, 0] = best - perturbation
-            elif best - perturbation <= 0:
-                policy[s] = -2
+        at = _place(lower, s)
+        if at >= 0:
+            lower.exits[at] = best - perturbation
+        elif lower.labels[s] != NO_COMPONENT and best - perturbation <= 0:
+            policy[s] = -2
 
 
 @njit(nogil=True, cache=True)
@@ -212,7 +243,7 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
 
 @njit(inline="always")
 def _drift(t, i, j, values, sign):
-    """r + sum p V(s') - V(s): an interval about it, and whether the row keeps V for nothing."""
+    """r + sum p V(s') - V(s): an interval about it, and whether the row never ends and all successors have this V."""
     s = t.first + i
     own = values[s]
     r = sign * np.float64(t.rewards[j])
@@ -222,7 +253,7 @@ def _drift(t, i, j, values, sign):
         return r - own - error, r - own + error, False
     begin, end = row_begin(t, j), row_end(t, j)
     mass = moved = size = 0.0
-    level = r == 0
+    level = True
     for k in range(begin, end):
         p = np.float64(t.probabilities[k])
         if p > 0:
@@ -244,7 +275,7 @@ def _drift(t, i, j, values, sign):
 
 
 @njit(nogil=True, cache=True)
-def check(t, values, middle, policy, sign, pending):
+def check(t, values, middle, policy, sign, pending, idle):
     """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/theory/undiscounted.md``.
 
     Parameters
@@ -252,20 +283,21 @@ def check(t, values, middle, policy, sign, pending):
     values : float64 [n, 2]; L and U.
     middle : float64 [n]; V, of which the plain residual is measured.
     pending : uint8 [n]; becomes 1 where the policy keeps an L above 0 for nothing, else 0.
+    idle : uint8 [n]; becomes 1 where some row keeps a U below 0 for nothing, else 0.
 
     Returns
     -------
     faults of U, of L, of the policy (no action of the state), a state at fault (-1: none), states that are pending,
-    largest |opt_a Q_a - V|, the largest rounding in a Q_a - V
+    states that are idle, largest |opt_a Q_a - V|, the largest rounding in a Q_a - V
     """
     low, high = values[:, 0], values[:, 1]
-    upper = lower = wrong = waiting = 0
+    upper = lower = wrong = waiting = idling = 0
     at = -1
     residual = rounding = 0.0
     for i in range(t.n):
         s = t.first + i
         row, end = first_row(t, i), past_row(t, i)
-        pending[s] = 0
+        pending[s] = idle[s] = 0
         if row == end:
             final = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
             if not high[s] >= final:
@@ -282,26 +314,57 @@ def check(t, values, middle, policy, sign, pending):
         best = -np.inf
         for j in range(row, end):
             _, most, level = _drift(t, i, j, high, sign)
-            if not ((level and high[s] >= 0) or most < 0):
+            if not (most < 0 or (level and sign * t.rewards[j] <= 0)):
                 upper += 1
                 at = s
+            elif level and t.rewards[j] == 0 and high[s] < 0:
+                idle[s] = 1
             least, most, _ = _drift(t, i, j, middle, sign)
             best = max(best, 0.5 * (least + most))
             rounding = max(rounding, most - least)
+        idling += idle[s]
         residual = max(residual, abs(best))
         if policy[s] < 0 or policy[s] >= end - row:
             wrong += 1
             at = s
             continue
         least, _, level = _drift(t, i, row + policy[s], low, sign)
-        if level:
+        if level and t.rewards[row + policy[s]] == 0:
             if low[s] > 0:
                 pending[s] = 1
                 waiting += 1
         elif not least > 0:
             lower += 1
             at = s
-    return upper, lower, wrong, at, waiting, residual, rounding
+    return upper, lower, wrong, at, waiting, idling, residual, rounding
+
+
+@njit(nogil=True, cache=True)
+def stay_level(t, high, idle, sign):
+    """Take off the list states without a row that keeps U for nothing among states on it; whether there were some."""
+    fewer = False
+    forwards = False
+    again = True
+    while again:
+        again = False
+        for x in range(t.n):
+            i = x if forwards else t.n - 1 - x
+            s = t.first + i
+            if idle[s] == 0:
+                continue
+            stays = False
+            for j in range(first_row(t, i), past_row(t, i)):
+                _, _, level = _drift(t, i, j, high, sign)
+                inside = level and t.rewards[j] == 0
+                for k in range(row_begin(t, j), row_end(t, j)):
+                    if inside and t.probabilities[k] > 0 and idle[index(t, t.successors[k])] == 0:
+                        inside = False
+                stays |= inside
+            if not stays:
+                idle[s] = 0
+                fewer = again = True
+        forwards = not forwards
+    return fewer
 
 
 @njit(nogil=True, cache=True)

@@ -1,0 +1,64 @@
+"""Refusals of models whose totals are infinite or may be undefined, with the source's numbers of the states."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import UndefinedTotalError
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.table_source import TableSource
+
+__all__ = ["Labels", "infinite", "named", "original_numbers", "some", "undecided"]
+
+Labels = npt.NDArray[np.uint32]
+
+_NAMED = 8
+"""States that a message names."""
+
+
+def infinite(source: TableSource, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
+    """The refusal of states among which good rewards are collected again and again."""
+    worth, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
+    return UndefinedTotalError(
+        f"with discount 1 the total reward of {named(source, states)} is {worth}: a policy may stay among these "
+        f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
+        f"process where such a reward is paid",
+        some(source, states),
+    )
+
+
+def undecided(source: TableSource, states: IntArray, least: float, most: float) -> UndefinedTotalError:
+    """The refusal of states among which rewards of both signs balance, as far as float64 can tell."""
+    return UndefinedTotalError(
+        f"discount 1 is not supported here: a policy may stay for ever among {named(source, states)}, where "
+        f"rewards of both signs balance (the best mean reward a step is between {least:.3g} and {most:.3g}, "
+        f"and cannot be told from 0 at values of this size), so that totals may have no limit; give a discount below 1",
+        some(source, states),
+    )
+
+
+def some(source: TableSource, states: IntArray) -> tuple[int, ...]:
+    """The lowest of the source's numbers."""
+    return tuple(np.sort(original_numbers(source, states))[:_NAMED].tolist())
+
+
+def named(source: TableSource, states: IntArray) -> str:
+    """ "states 3, 7 and 12", the source's numbers; only some where there are many."""
+    numbers = [str(s) for s in some(source, states)]
+    more = states.size - len(numbers)
+    if more:
+        return f"states {', '.join(numbers)} and {more} more"
+    if len(numbers) == 1:
+        return f"state {numbers[0]}"
+    return f"states {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def original_numbers(source: TableSource, states: IntArray) -> IntArray:
+    """The source's numbers of states in store order."""
+    found = np.empty_like(states)
+    owners = np.searchsorted(source.partition_ptr, states, side="right") - 1
+    for p in np.unique(owners).tolist():
+        own = owners == p
+        found[own] = source.original_states(p)[states[own] - source.partition_ptr[p]]
+    return found
