@@ -141,7 +141,7 @@ class Coordinator:
                         and await confirm_quiescent(self._members, self.ownership.epoch)
                         and await self.check_target()
                     ):
-                        return Outcome.RESIDUAL_REACHED if self.target.plain else Outcome.PROVED
+                        return self.target.outcome
             except _Stopped as stop:
                 watching.cancel()
                 await self._pause()
@@ -296,7 +296,7 @@ class Coordinator:
         return SolveProgress(
             error_bound=error_bound,
             residual_bound=residual_bound,
-            target=self.target.tolerance,
+            target=self.target.tolerance if self.target.known_at(error_bound) else None,
             stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=dirty,
             partitions=s.n_partitions,

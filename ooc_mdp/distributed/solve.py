@@ -40,6 +40,7 @@ from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.certificate import FinalState, conclude, method_name
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.output import Output, open_output
+from ooc_mdp.solver.refinement import refine
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS
 from ooc_mdp.solver.verify import from_original
@@ -128,10 +129,18 @@ def _solve(
         session = make_session(note=note, interrupted=interrupted, clock=clock)
         coordinator = Coordinator(store, options, members, division, start, clock, session)
         outcome = _run(client, coordinator, output, note)
+        refined = None
+        if outcome is Outcome.PRECISION_LIMIT and coordinator.known.valid.all():
+            with output.saved_on_damage(coordinator.snapshot):
+                refined = refine(store, options, coordinator.known.values, session, note)
+        if refined is not None:
+            outcome = refined.outcome
 
         def solution() -> Solution:
             end = _final_state(coordinator, options, members, transport, placed, outcome)
-            return conclude(store, options, outcome, end)
+            if refined is not None:
+                refined.count(end.statistics)
+            return conclude(store, options, outcome, replace(end, refined=refined))
 
         return output.finish(store, outcome, coordinator.snapshot, solution)
 

@@ -229,8 +229,8 @@ class NetworkPeers:
         self._wait()
 
     def after_step(self, state: SolveState) -> Outcome | None:
-        """Return PRECISION_LIMIT where the target is beyond float64."""
-        return Outcome.PRECISION_LIMIT if state.target.below_rounding else None
+        """Return None: only the coordinator knows of limits and signals."""
+        return None
 
     def exchange(self) -> None:
         """Apply messages, send changes, and publish the status if it is due."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass, field
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,7 @@ class Outcome(enum.Enum):
     WORKERS_LOST = ("workers_lost", "no worker, or no scheduler, was left; go on with --resume")
     PRECISION_LIMIT = (
         "precision_limit",
-        "float64 rounding of a single backup is as large as the target allows; "
-        "ask for a larger --epsilon, or lower the discount",
+        "the target is below what can be proved of float64 values; ask for a larger --epsilon",
     )
 
     message: str
@@ -224,6 +224,19 @@ class Solution:
         """Proved bound on ||V - V*||."""
         return self.certificate.error_bound
 
+    @property
+    def least_target(self) -> float | None:
+        """The least epsilon, or residual, that a solve of this model can reach, rounded up to two digits.
+
+        None where the outcome is not PRECISION_LIMIT, or nothing was proved.
+        """
+        c = self.certificate
+        bound = c.residual_bound if c.stopping_rule == "residual" else c.error_bound
+        if self.outcome is not Outcome.PRECISION_LIMIT or not np.isfinite(bound):
+            return None
+        exact = Decimal(bound) * Decimal("1.01")
+        return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING))
+
     def summary(self) -> dict[str, Any]:
         """The figures as plain values, as --json prints them."""
         s, c = self.statistics, self.certificate
@@ -237,6 +250,7 @@ class Solution:
             "rounding_bound": _number(c.rounding_bound),
             "policy_loss_bound": _number(c.policy_loss_bound),
             "target": _number(c.target),
+            "least_target": self.least_target,
             "stopping_rule": c.stopping_rule,
             "proof": c.proof,
             "n_states": s.n_states,

@@ -50,7 +50,7 @@ def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
 
 def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | None) -> None:
     """The summary of a solve, from `Solution.summary`; `output` is what the user named."""
-    message, result = outcome.message, str(output)
+    message, result = _message(figures, outcome), str(output)
     if output is None:
         result = "not kept (name one with --output)"
         if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.WORKERS_LOST):
@@ -115,6 +115,15 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['solve_seconds']:.1f} s"),
     ]  # fmt: skip
+
+
+def _message(figures: dict[str, Any], outcome: Outcome) -> str:
+    """What the outcome means, and what to try next; with the least target where the one that was given is below it."""
+    least = figures["least_target"]
+    if least is None:
+        return outcome.message
+    option = "--residual" if figures["stopping_rule"] == "residual" else "--epsilon"
+    return f"{outcome.message.partition(';')[0]}; the least that is possible is {option} {least:g}"
 
 
 def print_workers(workers: list[dict[str, Any]]) -> None:

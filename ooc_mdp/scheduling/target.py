@@ -4,6 +4,10 @@ The default target is 1e-4 of the value range, which is known only at the end; u
 rewards stands in where it is larger, and the last word is the range of the values themselves. Where the optimal
 values may all be one number (the range is no wider than what is proved, and that is down to float64 rounding), their
 size stands in for the range: a constant has none that could be met.
+
+Bounds contain the rounding of a backup in float64, so no sweep proves less than that. Where less is asked for, sweeps
+end at twice that rounding, and the values are measured and refined in a higher precision
+(`ooc_mdp.solver.refinement`).
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ __all__ = ["RELATIVE_EPSILON", "Target", "default_target"]
 
 RELATIVE_EPSILON = 1e-4
 """The default target as a share of the value range."""
+_SWEPT_ROUNDINGS = 2.0
+"""Sweeps end at a bound of so many times the rounding of a backup where less is asked for."""
 
 
 def default_target(smallest: float, largest: float, proved: Callable[[], float], rounding: float) -> float:
@@ -85,24 +91,26 @@ class Target:
             return self._options.residual
         if self._options.epsilon is not None:
             return self._options.epsilon
-        return default_target(
-            self.smallest, self.largest, lambda: float(self.bounds().max(initial=0.0)) + self.rounding, self.rounding
-        )
+        return default_target(self.smallest, self.largest, lambda: self.proved, self.rounding)
 
     @property
     def active_tolerance(self) -> float:
-        """`tolerance`, or what stands in for it while the range of the values is not known."""
-        return max(self.tolerance, RELATIVE_EPSILON * self._floor) if self._relative else self.tolerance
+        """What sweeps work for: `tolerance`, but no less than they can reach.
+
+        While the range of the values is not known, another number may stand in for it.
+        """
+        wanted = max(self.tolerance, RELATIVE_EPSILON * self._floor) if self._relative else self.tolerance
+        return max(wanted, self._least)
+
+    @property
+    def _least(self) -> float:
+        """What sweeps can reach."""
+        return _SWEPT_ROUNDINGS * self.rounding
 
     @property
     def threshold(self) -> float:
         """What every partition's bound must come down to, rounding set aside."""
         return self.active_tolerance - self.rounding
-
-    @property
-    def below_rounding(self) -> bool:
-        """Whether rounding alone takes half of what is asked."""
-        return not self.rounding <= self.active_tolerance / 2
 
     def plain_threshold(self) -> float:
         """The plain residual at which every partition meets the target, rounding set aside."""
@@ -121,23 +129,39 @@ class Target:
         return dirty if self._owned is None else dirty & self._owned
 
     def reached(self) -> bool:
-        """Whether the stopping rule holds; tightens a stand-in target that turns out too large."""
+        """Whether sweeps are done; tightens a stand-in target that turns out too large."""
         if self.dirty().any():
             return False
-        if self._floor > 0 and not float(self.bounds().max(initial=0.0)) + self.rounding <= self.tolerance:
+        if self._floor > 0 and not self.proved <= max(self.tolerance, self._least):
             self._floor = 0.0
             return not self.dirty().any()
         return True
 
+    def known_at(self, error: float) -> bool:
+        """Whether so much is proved that the range of the values, of which `tolerance` may be a share, is known."""
+        return not self._relative or error <= self.largest - self.smallest
+
+    @property
+    def proved(self) -> float:
+        """The largest bound in force, rounding included."""
+        return float(self.bounds().max(initial=0.0)) + self.rounding
+
     @property
     def outcome(self) -> Outcome:
-        """Of a solve that has reached it."""
+        """Of a solve whose sweeps are done: PRECISION_LIMIT where they prove less than what is asked."""
+        return self.outcome_of(self.proved)
+
+    def outcome_of(self, proved: float, tolerance: float | None = None) -> Outcome:
+        """Of a solve that has proved so much, in the sense of the stopping rule."""
+        if not proved <= (self.tolerance if tolerance is None else tolerance):
+            return Outcome.PRECISION_LIMIT
         return Outcome.RESIDUAL_REACHED if self.plain else Outcome.PROVED
 
     def significant(self, partition: int) -> float:
         """The plain residual above which a state of the partition keeps it from the target."""
-        wanted = self._options.residual or self.threshold / float(self._bounds.contraction.normaliser[partition])
-        return max(wanted, 0.0)
+        if self.plain:
+            return self.active_tolerance
+        return max(self.threshold / float(self._bounds.contraction.normaliser[partition]), 0.0)
 
     def change_limits(self, partitions: IntArray, share: float) -> FloatArray:
         """float64 [k]; largest change in a sweep of each partition that leaves it at `share` of `threshold`."""

@@ -16,6 +16,7 @@ from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, row_of
+from ooc_mdp.solver.refinement import Refined
 
 __all__ = ["FinalState", "conclude", "method_name"]
 
@@ -41,36 +42,62 @@ class FinalState:
     history: HistoryRecorder
     resident: int
     """Partitions in the cache."""
+    refined: Refined | None = None
+    """Values that were measured beyond float64, if they were: they are returned in place of those above."""
 
 
 def conclude(store: TableSource, options: SolveOptions, outcome: Outcome, end: FinalState) -> Solution:
     """The solution of a solve: its certificate, and values and policy in the source's order; `end` stays as it is."""
-    bounds, target, value_size = end.bounds, end.target, end.value_size
-    lower, upper = bounds.error_interval(value_size)
-    error_bound = max(-lower, upper)
-    residual_bound = bounds.residual() + bounds.rounding(value_size, plain=True)
-    dirty = int(np.count_nonzero(target.dirty()))
+    refined = end.refined
+    certificate = _of_bounds(end) if refined is None else _of_refinement(refined, end)
+    values, policy, visited = end.values, end.policy, end.visited
+    if refined is not None:
+        values, policy, visited = refined.values, refined.policy, np.ones_like(end.visited)
+    dirty = int(np.count_nonzero(end.target.dirty()))
+    last = row_of(end.statistics, certificate.error_bound, certificate.residual_bound, dirty, end.resident)
     return Solution(
         outcome=outcome,
         method=end.method,
         device=end.device,
         discount=options.discount,
-        certificate=Certificate(
-            error_bound=error_bound,
-            error_lower=lower,
-            error_upper=upper,
-            residual_bound=residual_bound,
-            rounding_bound=bounds.rounding(value_size),
-            target=target.tolerance,
-            stopping_rule="residual" if target.plain else "epsilon",
-            policy_loss_bound=bounds.policy_loss_bound(value_size),
-            proof="bounds on every partition's normalised Bellman residual, float64 rounding included",
-        ),
+        certificate=certificate,
         statistics=end.statistics,
-        values=_source_values(store, end.values),
-        policy=_source_policy(store, end.policy, end.visited),
+        values=_source_values(store, values),
+        policy=_source_policy(store, policy, visited),
         memory_plan={"host": end.plan.host, "device": end.plan.device},
-        history=end.history.end(row_of(end.statistics, error_bound, residual_bound, dirty, end.resident)),
+        history=end.history.end(last),
+    )
+
+
+def _of_bounds(end: FinalState) -> Certificate:
+    """What the bounds on residuals prove."""
+    bounds, target, value_size = end.bounds, end.target, end.value_size
+    lower, upper = bounds.error_interval(value_size)
+    return Certificate(
+        error_bound=max(-lower, upper),
+        error_lower=lower,
+        error_upper=upper,
+        residual_bound=bounds.residual() + bounds.rounding(value_size, plain=True),
+        rounding_bound=bounds.rounding(value_size),
+        target=target.tolerance,
+        stopping_rule="residual" if target.plain else "epsilon",
+        policy_loss_bound=bounds.policy_loss_bound(value_size),
+        proof="bounds on every partition's normalised Bellman residual, float64 rounding included",
+    )
+
+
+def _of_refinement(refined: Refined, end: FinalState) -> Certificate:
+    """What was measured beyond float64."""
+    return Certificate(
+        error_bound=refined.error,
+        error_lower=refined.lower,
+        error_upper=refined.upper,
+        residual_bound=refined.residual,
+        rounding_bound=refined.rounding,
+        target=refined.target,
+        stopping_rule="residual" if end.target.plain else "epsilon",
+        policy_loss_bound=refined.policy_loss,
+        proof="normalised Bellman residuals of every state, measured in twice the precision of float64",
     )
 
 

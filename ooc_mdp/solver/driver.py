@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Protocol
 
+import numpy as np
+
 from ooc_mdp.backends.layout import SlotsTooSmall
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.solver.peers import Signal
@@ -35,8 +37,35 @@ class Observer(Protocol):
         ...
 
 
+_NEAR_ROUNDING = 64.0
+"""Bounds of so many times the rounding of a backup may be all that float64 has to give,"""
+_IDLE_BACKUPS = 20_000
+"""and are where they have not come down for so many backups of each state"""
+_PROGRESS = 0.9
+"""to this share."""
+
+
+class _Precision:
+    """Whether the bounds of a solve have come down as far as float64 allows.
+
+    Rounding may keep values moving for ever a few units in the last place, and a discount near 1 makes much of that.
+    """
+
+    def __init__(self, state: SolveState) -> None:
+        self._least, self._next = np.inf, state.counters.backups + _IDLE_BACKUPS * state.table.n_states
+
+    def exhausted(self, state: SolveState) -> bool:
+        """Whether they have, as far as one can tell."""
+        if state.counters.backups < self._next:
+            return False
+        self._next = state.counters.backups + _IDLE_BACKUPS * state.table.n_states
+        before, self._least = self._least, min(self._least, state.target.proved)
+        return self._least > _PROGRESS * before and self._least <= _NEAR_ROUNDING * state.target.rounding
+
+
 def drive(state: SolveState, method: Method, observer: Observer) -> Outcome:
-    """Run a method until the target is met, a limit ends it, or float64 can do no more."""
+    """Run a method until sweeps are done, a limit ends it, or float64 can do no more."""
+    precision = _Precision(state)
     while True:
         steps = method(state)
         try:
@@ -45,6 +74,8 @@ def drive(state: SolveState, method: Method, observer: Observer) -> Outcome:
                 stop = observer.after_step(state)
                 if stop is not None:
                     return stop
+                if precision.exhausted(state):
+                    return Outcome.PRECISION_LIMIT
             if signal is Signal.DONE:
                 return state.target.outcome
         except StopIteration as ended:

@@ -13,7 +13,7 @@ import numpy as np
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.solution import Solution
+from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
@@ -30,6 +30,7 @@ from ooc_mdp.solver.methods.synchronous import synchronous_value_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
 from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.plan import MethodChoice, load_code, plan_solve
+from ooc_mdp.solver.refinement import Refined, refine
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS, SolveState
@@ -111,9 +112,12 @@ def _solve(
         with output.saved_on_damage(state.snapshot), short_switch_interval(backend.features.overlaps_loads):
             state.history.row(state.row())
             outcome = stopped or drive(state, method_of(plan.choice), session)
-        state.stager.close()
+            state.stager.close()
+            refined = _refine(state, options, session) if outcome is Outcome.PRECISION_LIMIT else None
+        if refined is not None:
+            outcome = refined.outcome
         return output.finish(
-            table, outcome, state.snapshot, lambda: conclude(table, options, outcome, _final_state(state))
+            table, outcome, state.snapshot, lambda: conclude(table, options, outcome, _final_state(state, refined))
         )
 
 
@@ -152,7 +156,22 @@ def _resume(state: SolveState, output: Output) -> float:
     return saved.statistics.solve_seconds
 
 
-def _final_state(state: SolveState) -> FinalState:
+def _refine(state: SolveState, options: SolveOptions, session: Session) -> Refined | None:
+    """Measure the values beyond float64, and refine them; the cache is empty then."""
+    state.cache.clear()
+    refined = refine(state.table, options, state.backend.values(), session, state.note)
+    if refined is not None:
+        counted, work = state.cache.statistics, refined.work
+        counted.loads += work.loads
+        counted.bytes_read += work.bytes_read
+        counted.bytes_decoded += work.bytes_decoded
+        state.cache.loads += refined.loads
+        state.counters.backups += work.backups
+        state.counters.policy_evaluations += work.policy_evaluations
+    return refined
+
+
+def _final_state(state: SolveState, refined: Refined | None) -> FinalState:
     """What a solve knows when it is over."""
     name, taken = method_name(state.plan.options), ", then ".join(phase.method for phase in state.phases)
     told = state.plan.options.effective_method == "auto" or len(state.phases) > 1
@@ -169,4 +188,5 @@ def _final_state(state: SolveState) -> FinalState:
         statistics=state.statistics(),
         history=state.history,
         resident=int(np.count_nonzero(state.cache.present)),
+        refined=refined,
     )

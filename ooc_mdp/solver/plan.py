@@ -184,7 +184,7 @@ def choose_method(
     =====================  ============================  ===============================  ============================
     vi, one sweep a visit  synchronous vi *              vi                               vi
     p-eva                  synchronous vi *              p-eva                            p-eva
-    auto, all is cached    synchronous vi *              policy iteration **              p-eva, then p. iteration **
+    auto, all is cached    s. vi *, then p. iteration ** policy iteration **              p-eva, then p. iteration **
     auto                   policy iteration **           policy iteration **              p-eva, then p. iteration **
     =====================  ============================  ===============================  ============================
 
@@ -219,12 +219,13 @@ def choose_method(
     coupled = options.effective_method == "auto" and model.strongly_coupled
     if coupled and keeps_rows and not (synchronous and all_is_cached):
         return MethodChoice("policy-iteration", None, shared, others)
+    later = options.effective_method == "auto" and backend.policy_rows is not None and options.device_memory is None
+    then = "policy-iteration" if later else None
     if synchronous:
-        return MethodChoice("synchronous vi", None, shared, others)
+        return MethodChoice("synchronous vi", then, shared, others)
     if options.effective_method not in ("auto", "p-eva"):
         return MethodChoice(options.effective_method, None, options.effective_method, "it was asked for")
-    later = options.effective_method == "auto" and backend.policy_rows is not None and options.device_memory is None
-    return MethodChoice(p_eva, "policy-iteration" if later else None, p_eva, others)
+    return MethodChoice(p_eva, then, p_eva, others)
 
 
 def writing_bytes(store: TableSource) -> int:

@@ -105,7 +105,7 @@ class Session:
         """
         self.report(state.progress)
         state.history.offer(state.row)
-        outcome = Outcome.PRECISION_LIMIT if state.target.below_rounding else self.ended()
+        outcome = self.ended()
         if outcome is None and state.counters.backups > self._saved_backups and self.save_if_due(state.snapshot):
             self._saved_backups = state.counters.backups
         return outcome

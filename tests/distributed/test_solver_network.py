@@ -33,6 +33,8 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
+from ooc_mdp.solver.driver import Steps
+from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.state import SolveState
 
 
@@ -201,10 +203,18 @@ def test_a_worker_that_comes_and_cannot_take_part_holds_up_nobody(
     assert notes == (said if fault == "has no store" else [])
 
 
-def test_who_stopped_by_itself_goes_on_with_the_next_assignment(tmp_path: Path) -> None:
+def test_who_stopped_by_itself_goes_on_with_the_next_assignment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even where nobody saw that it had stopped: what it owns now may need work."""
+
+    def gives_up(_: SolveState) -> Steps:
+        yield
+        return Outcome.PRECISION_LIMIT
+
+    monkeypatch.setitem(METHODS, "p-eva", gives_up)
     store = make_store(Case(random_model(3, 12), partitions=4), tmp_path / "s")
-    options = SolveOptions(0.9, method="p-eva", epsilon=1e-30, cache=CacheSize(share=1.0), device="cpu")
+    options = SolveOptions(0.9, method="p-eva", epsilon=1e-9, cache=CacheSize(share=1.0), device="cpu")
     owner = np.zeros(4, np.int32)
 
     async def check() -> None:

@@ -8,6 +8,7 @@ from accounting import settle, swept
 
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.partition import Coupling
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON, Target
@@ -51,14 +52,14 @@ def test_values_of_nothing_but_rounding_ask_for_what_rounding_allows() -> None:
     made = target(bounds(0.0), (0.0, 0.0))
     assert made.tolerance == 4 * made.rounding > 0
     assert made.reached()
-    assert not made.below_rounding
+    assert made.outcome is Outcome.PROVED
 
 
 def test_no_rewards_and_no_values_are_exact() -> None:
     made = target(bounds(0.0, largest_reward=0.0), (0.0, 0.0))
     assert (made.tolerance, made.rounding) == (0.0, 0.0)
     assert made.reached()
-    assert not made.below_rounding
+    assert made.outcome is Outcome.PROVED
 
 
 def test_the_span_of_rewards_stands_in_until_the_range_is_known() -> None:
@@ -71,6 +72,13 @@ def test_the_span_of_rewards_stands_in_until_the_range_is_known() -> None:
     assert made.dirty().all()
     settle(b, 0, 1e-7, 0.0, 0.0, 0.0)
     assert made.reached()
+
+
+def test_a_share_of_the_range_is_no_target_before_the_range_is_known() -> None:
+    made = target(bounds(1e-5), (0.0, 0.01), span=1.0)
+    assert not made.known_at(1.0)
+    assert made.known_at(0.005)
+    assert target(bounds(1e-5), (0.0, 0.01), epsilon=1e-3).known_at(1.0)
 
 
 def test_an_epsilon_is_what_is_asked() -> None:
@@ -86,12 +94,22 @@ def test_rounding_counts_against_the_target() -> None:
     assert not made.reached()
 
 
-def test_a_target_below_rounding_is_never_reached() -> None:
-    made = target(bounds(0.0), (0.0, 1.0), epsilon=1e-20)
-    assert made.below_rounding
+def test_sweeps_for_a_target_below_rounding_end_at_what_they_can_reach() -> None:
+    b = bounds(1.0)
+    made = target(b, (0.0, 1.0), epsilon=1e-20)
+    assert made.active_tolerance == 2 * made.rounding
     assert not made.reached()
-    assert made.dirty().all()
-    assert made.change_limits(np.array([0]), 0.5)[0] == 0.0
+    assert made.change_limits(np.array([0]), 0.5)[0] > 0
+    settle(b, 0, made.rounding / 2, 0.0, 0.0, 0.0)
+    assert made.reached()
+    assert made.outcome is Outcome.PRECISION_LIMIT
+
+
+def test_a_bound_below_the_target_is_proved_however_much_of_it_is_rounding() -> None:
+    b = bounds(0.0)
+    made = target(b, (0.0, 1.0), epsilon=1.1 * b.rounding(1.0))
+    assert made.reached()
+    assert made.outcome is Outcome.PROVED
 
 
 def test_the_papers_rule_looks_at_the_plain_residual() -> None:

@@ -48,7 +48,7 @@ def asked(method: str, **options: Any) -> SolveOptions:
     [
         ("vi", False, ("synchronous vi", None), ("vi", None), ("vi", None)),
         ("p-eva", False, ("synchronous vi", None), ("p-eva", None), ("p-eva", None)),
-        ("auto", True, ("synchronous vi", None), ("policy-iteration", None), P_EVA_LATER),
+        ("auto", True, ("synchronous vi", "policy-iteration"), ("policy-iteration", None), P_EVA_LATER),
         ("auto", False, ("policy-iteration", None), ("policy-iteration", None), P_EVA_LATER),
         ("policy-iteration", False, *[("policy-iteration", None)] * 3),
     ],

@@ -39,14 +39,15 @@ def p_eva_then(first: Method, then: Method) -> Method:
                 while not _costly(s):
                     try:
                         next(visits)
-                    except StopIteration:
-                        return Outcome.PRECISION_LIMIT  # the only way in which it ends by itself
+                    except StopIteration as ended:
+                        outcome: Outcome = ended.value
+                        return outcome
                     yield
             _change(s)
         try:
             return (yield from then(s))
         except MemoryBudgetError as error:
-            s.remark(f"auto: p-eva goes on after all, since {error}")
+            s.remark(f"auto: {_first(s)} goes on after all, since {error}")
             s.phases.pop()
             return (yield from first(s))
 
@@ -59,10 +60,15 @@ def _change(s: SolveState) -> None:
     needed = format_bytes(s.backend.policy_rows.rows_bytes(s.plan.facts))
     loads, backups = _costs(s)
     s.remark(
-        f"auto: policy iteration from here on, with {needed} more, since p-eva has taken {loads:.1f} loads per "
+        f"auto: policy iteration from here on, with {needed} more, since {_first(s)} has taken {loads:.1f} loads per "
         f"partition and {backups:.0f} backups per state so far"
     )
     s.begin_phase("policy-iteration")
+
+
+def _first(s: SolveState) -> str:
+    """The method before, as users know it."""
+    return s.plan.choice.first.removesuffix(" on device")
 
 
 def _costs(s: SolveState) -> tuple[float, float]:

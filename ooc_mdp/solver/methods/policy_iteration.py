@@ -26,12 +26,13 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation, PolicyRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.solution import Outcome
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.solver.driver import Part, Steps
 from ooc_mdp.solver.methods.value_iteration import in_order, value_iteration
 from ooc_mdp.solver.state import VISIT_TOLERANCE, SolveState
 
-__all__ = ["policy_iteration"]
+__all__ = ["improve_and_evaluate", "policy_iteration"]
 
 _FORCING_TERM = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
@@ -57,6 +58,12 @@ _PROGRESS_RATIO = 0.9
 
 def policy_iteration(s: SolveState) -> Steps:
     """Improve and evaluate until nothing gets better; then sweep."""
+    yield from improve_and_evaluate(s)
+    return (yield from value_iteration(s))
+
+
+def improve_and_evaluate(s: SolveState) -> Steps:
+    """Improve and evaluate until nothing gets better."""
     rows = s.backend.policy_rows
     assert rows is not None  # `choose_method` has looked
     rows.open_rows(s.table.coupling)
@@ -64,7 +71,7 @@ def policy_iteration(s: SolveState) -> Steps:
         yield from _PolicyIteration(s, rows).steps()
     finally:
         rows.close_rows()
-    return (yield from value_iteration(s))
+    return Outcome.PRECISION_LIMIT
 
 
 class _PolicyIteration:
