@@ -19,8 +19,9 @@ class SolveProgress:
     """Proved bound on ||V - V*|| now; infinite until every partition's residual is bounded."""
     residual_bound: float
     """Bound on the plain Bellman residual now."""
-    target: float
-    """What the bound in force must come down to."""
+    target: float | None
+    """What the bound in force must come down to; None while that is not known: it is a share of the range of the values
+    where nobody has asked for another."""
     stopping_rule: str
     """Which bound that is: "epsilon", of the error, or "residual", the plain one."""
     dirty: int

@@ -107,7 +107,7 @@ class SolveProgressLine:
 
 def _progress(p: SolveProgress, rate: float) -> str:
     """The state of a solve; the target follows the bound that it is for, and `rate` is in bytes per second."""
-    target = f" (target {p.target:.1e})"
+    target = "" if p.target is None else f" (target {p.target:.1e})"
     of_error, of_residual = ("", target) if p.stopping_rule == "residual" else (target, "")
     return printable(
         f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "

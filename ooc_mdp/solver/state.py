@@ -320,7 +320,7 @@ class SolveState:
         return SolveProgress(
             error_bound=self.bounds.error(self.value_size),
             residual_bound=self.bounds.residual(),
-            target=self.target.tolerance,
+            target=self.target.tolerance if self.target.known_at(self.target.proved) else None,
             stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=int(self.target.dirty().sum()),
             partitions=s.n_partitions,

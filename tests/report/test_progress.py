@@ -1,0 +1,37 @@
+"""What the status line of a solve shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from small_mdps import Case, make_store
+from store_models import random_model
+
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.report.progress import _progress
+from ooc_mdp.solver.local import solve
+
+SEEN = SolveProgress(1.0, 0.5, 0.25, "epsilon", 2, 4, 0.5, 0, 0.0, 7, 1.0)
+
+
+def test_the_target_follows_the_bound_that_it_is_for() -> None:
+    assert "error ≤ 1.00e+00 (target 2.5e-01), residual ≤ 5.0e-01, 2 of 4" in _progress(SEEN, 0.0)
+    assert "residual ≤ 5.0e-01 (target 2.5e-01)" in _progress(replace(SEEN, stopping_rule="residual"), 0.0)
+
+
+def test_no_target_is_shown_while_it_is_not_known() -> None:
+    assert "target" not in _progress(replace(SEEN, target=None), 0.0)
+
+
+def test_a_share_of_the_range_is_reported_once_the_range_is_known(tmp_path: Path) -> None:
+    store = make_store(Case(random_model(3, 40), partitions=8), tmp_path / "s")
+    seen: list[SolveProgress] = []
+    limits = RunOptions(time_limit=1e-9)
+    solve(store, SolveOptions(0.9, device="cpu", method="vi"), limits, watch=seen.append)
+    assert [p.target for p in seen] == [None] * len(seen)
+    assert seen
+    asked = list[SolveProgress]()
+    solve(store, SolveOptions(0.9, device="cpu", method="vi", epsilon=1e-3), limits, watch=asked.append)
+    assert {p.target for p in asked} == {1e-3}
