@@ -59,10 +59,13 @@ _INSIDE: dict[str, tuple[str, ...]] = {
     "Action": ("ResultingState",),
 }
 _ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "States": (),
+    "AvailableActions": (),
     "State": ("id",),
     "Action": ("id",),
     "ResultingState": ("id", "probability", "actionReward"),
 }
+_ROOT = ("domain", "author")
 _ID = Field("id", True)
 _FIELDS = {"probability": Field("probability", False), "actionReward": Field("actionReward", False)}
 _FREE_TEXT = "Description"
@@ -175,6 +178,10 @@ class _Handler(ContentHandler):
         self._stack.append(name)
         if self._in_names():
             return
+        if name == "MDP" and not set(attributes.getNames()) <= set(_ROOT):
+            raise self.error(
+                f"<MDP> has the attributes {', '.join(attributes.getNames())}; it may have {' and '.join(_ROOT)}"
+            )
         if name in _ATTRIBUTES:
             self._check_attributes(name, attributes)
         if name == "State":
@@ -220,7 +227,8 @@ class _Handler(ContentHandler):
                 raise self.error(f"<{name}> without {attribute}; it has {', '.join(wanted)}")
         for attribute in attributes.getNames():
             if attribute not in wanted:
-                raise self.error(f"<{name}> has an attribute {quote(attribute)}; it has {', '.join(wanted)} only")
+                due = ", ".join(wanted) or "none"
+                raise self.error(f"<{name}> has an attribute {quote(attribute)}; it has {due} only")
 
     def _number(self, name: str, field: Field, text: str) -> int:
         error = number_error(text, field)

@@ -35,6 +35,8 @@ from ooc_mdp.io.text.source import Table, TextSegment, read_bytes, read_table, t
 __all__ = ["column_table", "diagnose_columns", "group_rows", "parse_columns"]
 
 _SPACE, _HASH = 32, 35
+_MARK, _NINE, _OPEN = 43, 57, 91
+"""The characters + , - . / 0 ... 9, and [."""
 _SORT = "lines must be ordered by state, then action: sort -n -k1,1 -k2,2 -s"
 
 
@@ -72,6 +74,8 @@ def parse_columns(  # type: ignore[no-untyped-def]
         after = i
         i = skip_blanks(buf, i)
         if word and buf[i] != NEWLINE:
+            if buf[i] == _OPEN or _MARK <= buf[i] <= _NINE:  # a number or an interval, which is no name
+                return line, count, n_slow, True
             while buf[i] > _SPACE:
                 i += 1
             i = skip_blanks(buf, i)
@@ -96,7 +100,9 @@ def diagnose_columns(fields: tuple[Field, ...], raw: bytes, word: bool = False) 
         return error
     texts = raw.decode("utf-8").split()
     if word and len(texts) == len(fields) + 1:
-        texts.pop()
+        name = texts.pop()
+        if name[0] in "+,-./0123456789[":
+            return f"{name[:40]!r} after the {fields[-1].name}, where only the name of an action may be"
     error = diagnose_fields(texts, fields, "a line")
     return f"{error} (and perhaps a name without blanks)" if word and len(texts) > len(fields) else error
 
