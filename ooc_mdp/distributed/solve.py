@@ -31,13 +31,13 @@ from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.method_record import MethodRecord, Phase
+from ooc_mdp.model.method_record import MethodRecord, Phase, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
-from ooc_mdp.solver.certificate import FinalState, conclude, method_name
+from ooc_mdp.solver.certificate import FinalState, conclude
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.output import Output, open_output
 from ooc_mdp.solver.refinement import refine

@@ -1,4 +1,4 @@
-"""What a checkpoint records of its method: what was asked for, and which methods had which part of the work.
+"""The name of a method, and what a checkpoint records of it: what was asked for, and which methods had which part.
 
 A resumed solve continues by the recorded method where it asks for none, and what one method has cost is not counted as
 the cost of another.
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from ooc_mdp.options import MethodName, PriorityName, SolveOptions
+from ooc_mdp.options import DEFAULT_KERNEL, MethodName, PriorityName, SolveOptions
 
-__all__ = ["MethodRecord", "Phase"]
+__all__ = ["MethodRecord", "Phase", "method_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +52,13 @@ class MethodRecord:
         if options.effective_method != "auto":
             return options
         return replace(options, method=self.method, priority=self.priority, sweeps_per_visit=self.sweeps_per_visit)
+
+
+def method_name(options: SolveOptions) -> str:
+    """The method and its variants, as traces and results call it."""
+    kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
+    kernel += "" if options.stopping is None else f", stopping {options.stopping}"
+    if options.effective_method == "p-eva":
+        return f"p-eva {options.priority or options.effective_priority}{kernel}"
+    sweeps = "" if options.sweeps_per_visit == 1 else f", {options.sweeps_per_visit} sweeps a visit"
+    return options.effective_method + sweeps + kernel

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
+from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
@@ -18,7 +18,7 @@ from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, row_of
 from ooc_mdp.solver.refinement import Refined
 
-__all__ = ["FinalState", "conclude", "method_name"]
+__all__ = ["FinalState", "conclude"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,3 @@ def _source_policy(
         # Bounded without ever being read: any action is as good as the bound says.
         original[store.original_states(q)] = np.where(store.action_counts(q) > 0, 0, -1)
     return original
-
-
-def method_name(options: SolveOptions) -> str:
-    """The method and its variants, as traces and results call it."""
-    kernel = "" if options.kernel == DEFAULT_KERNEL else f", {options.kernel} kernel"
-    kernel += "" if options.stopping is None else f", stopping {options.stopping}"
-    if options.effective_method == "p-eva":
-        return f"p-eva {options.priority or options.effective_priority}{kernel}"
-    sweeps = "" if options.sweeps_per_visit == 1 else f", {options.sweeps_per_visit} sweeps a visit"
-    return options.effective_method + sweeps + kernel

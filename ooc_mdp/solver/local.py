@@ -13,13 +13,14 @@ import numpy as np
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.method_record import method_name
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.stager import short_switch_interval
-from ooc_mdp.solver.certificate import FinalState, conclude, method_name
+from ooc_mdp.solver.certificate import FinalState, conclude
 from ooc_mdp.solver.driver import Method, drive
 from ooc_mdp.solver.methods.exact_p_eva import exact_p_eva
 from ooc_mdp.solver.methods.handover import p_eva_then

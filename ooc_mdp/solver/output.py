@@ -23,12 +23,11 @@ import numpy.typing as npt
 from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError, SystemFailureError
 from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.method_record import MethodRecord
+from ooc_mdp.model.method_record import MethodRecord, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.scheduling.target import default_target
-from ooc_mdp.solver.certificate import method_name
 from ooc_mdp.store.checkpoint import (
     CheckpointWriteError,
     check_arrays,
