@@ -22,7 +22,7 @@ from ooc_mdp.io.registry import FORMAT_NAMES, ReadOptions, open_source
 CORPUS = Path(__file__).with_name("corpus")
 KEPT = sorted(path.name for path in CORPUS.iterdir())
 INPUTS = 800
-"""Of each seed: 11,200 in all."""
+"""Of each seed: 12,000 in all."""
 
 
 @pytest.mark.parametrize("name", KEPT)

@@ -122,4 +122,7 @@ SEEDS = {
     "mdptoolbox": Seed("mdptoolbox", "model.npz", DENSE, zipped),
     "mdptoolbox-folder": Seed("mdptoolbox", ".", DENSE),
     "umb": Seed("umb", "model.umb", UMB, tarred, "cost"),
+    "umb-gz": Seed(
+        "umb", "model.umb", UMB, lambda parts: {"model.umb": gzip.compress(tarred(parts)["model.umb"])}, "cost"
+    ),
 }
