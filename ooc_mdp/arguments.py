@@ -1,20 +1,21 @@
 """Types of the arguments of public functions, checked before any work.
 
-Numbers are checked by the options that hold them (`ooc_mdp.options`), which give them Python's own types. What is
-checked here would otherwise fail far from the call: paths, functions, truth values, tables.
+Paths, functions, truth values and tables would otherwise fail far from the call. Numbers are checked by the options
+that hold them (`ooc_mdp.options`), by :func:`real_number` and :func:`whole_number`, which give Python's own types.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from os import PathLike
-from typing import Any, TypeVar, cast
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +26,7 @@ __all__ = [
     "DTYPE",
     "FLAG",
     "FUNCTION",
+    "MOST",
     "NOTHING",
     "PARAMETERS",
     "PATH",
@@ -40,7 +42,12 @@ __all__ = [
     "described",
     "either",
     "maybe",
+    "real_number",
+    "whole_number",
 ]
+
+MOST = 2**63 - 1
+"""The largest whole number that files and kernels take."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -94,6 +101,43 @@ def check_types(**kinds: Kind) -> Callable[[Function], Function]:
         return cast(Function, checked)
 
     return decorate
+
+
+def real_number(name: str, value: object) -> float:
+    """A number as Python's float, which every file and kernel takes; NumPy's float32 is none.
+
+    Raises
+    ------
+    OptionsError : it is no number, which truth values are not, or beyond all floats.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        raise OptionsError(
+            f"{name} is {reprlib.repr(value)}, which is no number (it is of type {type(value).__name__})"
+        )
+    try:
+        return float(cast(SupportsFloat, value))
+    except (OverflowError, ValueError):  # an integer, a Decimal's signal
+        raise OptionsError(f"{name} is larger than any float; give a number of at most 1e308") from None
+
+
+def whole_number(name: str, value: object, remedy: str = "") -> int:
+    """A whole number as Python's int.
+
+    Raises
+    ------
+    OptionsError : it is none, as truth values are not, or has more than 64 bits.
+    """
+    try:
+        number = operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise OptionsError(
+            f"{name} is {reprlib.repr(value)}, which is no whole number{remedy} (it is of type {type(value).__name__})"
+        )
+    if abs(number) > MOST:
+        raise OptionsError(f"{name} is more than 64 bits hold; give at most {MOST}")
+    return number
 
 
 def _is_path(value: Any) -> bool:

@@ -6,16 +6,14 @@ Text such as "256MiB" or "22%" exists at the edge only: :func:`parse_bytes` and 
 from __future__ import annotations
 
 import math
-import operator
 import os
 import re
-import reprlib
 from dataclasses import dataclass
 from decimal import Decimal
-from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, SupportsFloat, SupportsIndex, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
+from ooc_mdp.arguments import MOST, real_number, whole_number
 from ooc_mdp.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -68,45 +66,6 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE
 
 
 _LARGEST_PERCENTAGE = 100
-_MOST = 2**63 - 1
-"""The largest whole number that files and kernels take."""
-
-
-def real_number(name: str, value: object) -> float:
-    """A number as Python's float, which every file and kernel takes; NumPy's float32 is none.
-
-    Raises
-    ------
-    OptionsError : it is no number, which truth values are not, or beyond all floats.
-    """
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
-        raise OptionsError(
-            f"{name} is {reprlib.repr(value)}, which is no number (it is of type {type(value).__name__})"
-        )
-    try:
-        return float(cast(SupportsFloat, value))
-    except (OverflowError, ValueError):  # an integer, a Decimal's signal
-        raise OptionsError(f"{name} is larger than any float; give a number of at most 1e308") from None
-
-
-def whole_number(name: str, value: object, remedy: str = "") -> int:
-    """A whole number as Python's int.
-
-    Raises
-    ------
-    OptionsError : it is none, as truth values are not, or has more than 64 bits.
-    """
-    try:
-        number = operator.index(cast(SupportsIndex, value))
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise OptionsError(
-            f"{name} is {reprlib.repr(value)}, which is no whole number{remedy} (it is of type {type(value).__name__})"
-        )
-    if abs(number) > _MOST:
-        raise OptionsError(f"{name} is more than 64 bits hold; give at most {_MOST}")
-    return number
 
 
 def parse_bytes(text: str | float, name: str = "") -> int:
@@ -129,7 +88,7 @@ def parse_bytes(text: str | float, name: str = "") -> int:
         if match is None or unit is None:
             raise OptionsError(f"{where}{text!r} is no size; write for example 67108864, 64MiB or 1.5GB")
         exact = Decimal(match[1]) * unit
-        size = whole_number("a size", int(min(exact, Decimal(_MOST + 1))))
+        size = whole_number("a size", int(min(exact, Decimal(MOST + 1))))
     if size <= 0:
         raise OptionsError(f"{where}a size of {size} bytes cannot hold anything; give a positive one")
     return size
