@@ -25,7 +25,7 @@ __all__ = ["Components", "check", "greedy", "reach_strict", "relax", "rows_of_po
 _UNIT_ROUNDOFF = 2.0**-53
 _DROP = 0.1
 """A visit ends once its changes have fallen to this share."""
-_TINY = 1e-300
+_TINY = 1e-310
 """Stands for products that underflow."""
 
 
