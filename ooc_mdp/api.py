@@ -258,6 +258,7 @@ def verify(
     *,
     other_store: bool = False,
     progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Verification:
     """Stream the whole table once in float64 and measure what a result's values really leave.
 
@@ -268,11 +269,13 @@ def verify(
         many states is taken for it, and refutes it if it is another.
     other_store : measure the result on this table, although it was solved from another one.
     progress : called with ("verify", partitions done, of how many).
+    note : called with the memory plan.
 
     Raises
     ------
     OptionsError : the result belongs to another table.
     StoreError : store or result is missing or damaged.
+    MemoryBudgetError : a partition, with what is recomputed of it, takes more than the RAM that is available.
     """
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.store.result import Result, unsaved_result
@@ -285,10 +288,10 @@ def verify(
     if opened.solution.discount == 1:
         from ooc_mdp.undiscounted.verify import verify as verify_totals
 
-        return verify_totals(table, opened, progress, other_store=other_store)
+        return verify_totals(table, opened, progress, other_store=other_store, note=note)
     from ooc_mdp.solver.verify import verify as verify_discounted
 
-    return verify_discounted(table, opened, progress, other_store=other_store)
+    return verify_discounted(table, opened, progress, other_store=other_store, note=note)
 
 
 @check_types(

@@ -164,6 +164,7 @@ def convert(
     overwrite: bool = False,
     workers: int | str | Client | None = None,
     progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
 ) -> Store:
     """Build a store from a model file.
@@ -183,6 +184,7 @@ def convert(
         calling script again: call from under ``if __name__ == "__main__":``. All workers must see the directory of the
         store under the same path.
     progress : called with (what, done, of how many).
+    note : called with the memory plan, once the source has been read.
     **table : see :class:`TableKeywords`.
 
     Raises
@@ -190,6 +192,7 @@ def convert(
     InputError : the source breaks a rule of its format; names file, line and error.
     OptionsError : options contradict each other or the source.
     StoreError : the store exists, is in use or cannot be written.
+    MemoryBudgetError : partitions under way take more than the RAM that is available.
     ClusterError : workers or their scheduler cannot be reached, or are lost.
     MissingExtraError : an optional package is not installed.
     """
@@ -205,7 +208,9 @@ def convert(
     try:
         provenance = {"normalize": normalize, "reward_model": reward_model}
         with _executor(workers) as executor:
-            return convert_source(opened, store, options, provenance=provenance, progress=progress, executor=executor)
+            return convert_source(
+                opened, store, options, provenance=provenance, progress=progress, executor=executor, note=note
+            )
     finally:
         opened.close()
 

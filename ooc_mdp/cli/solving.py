@@ -89,7 +89,7 @@ def verify(
 
     table = api.open_store(store, trust=trust, note=print_note)
     with ProgressBar() as bar:
-        found = api.verify(table, result, other_store=other_store, progress=bar)
+        found = api.verify(table, result, other_store=other_store, progress=bar, note=print_note)
     if as_json:
         print_json(found.summary())
     else:

@@ -30,10 +30,11 @@ def convert(
     """Build a store from a model file, in bounded memory."""
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
+    from ooc_mdp.report.terminal import print_note
 
     keywords = reading.keywords() | table.keywords() | executor.keywords()
     with ProgressBar() as bar:
-        built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar)
+        built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar, note=print_note)
     print_store(built, store, as_json)
 
 
@@ -156,7 +157,7 @@ def check(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption 
     opened = api.open_store(store, trust=trust, note=print_note)
     _warn_of_partial(store)
     with ProgressBar() as bar:
-        report = check_store(opened, bar) if isinstance(opened, Store) else check_virtual_store(opened, bar)
+        report = check_store(opened, bar, print_note) if isinstance(opened, Store) else check_virtual_store(opened, bar)
     if as_json:
         findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]
         print_json({"valid": report.valid, "n_partitions": report.partitions, "findings": findings})

@@ -34,6 +34,8 @@ class Loader:
     """Whether the table's large arrays, and the scratch, are in the device's memory already."""
     read_into: Callable[[int, TableMemory], tuple[PartitionTable, int]] | None = None
     """`read` into memory of the caller's, where the source can."""
+    padding: float = 0.0
+    """Share by which the arrays that `read_into` makes are longer in memory than in the table."""
 
 
 class TypedField(Protocol):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 __all__ = ["SYSTEM_MEMORY", "Arena", "Scratch", "TableMemory"]
 
-_LEAST = 128 << 10
+_LEAST = 16 << 10
 """Bytes of an array that the arena cares for: smaller ones the C library keeps for itself."""
 _ALIGNMENT = 64
 
@@ -68,7 +68,8 @@ SYSTEM_MEMORY: TableMemory = _Fresh()
 class Arena:
     """Tables of at most so many bytes together; what does not fit is allocated apart.
 
-    An array goes into the smallest hole that takes it, and neighbouring holes are one.
+    An array goes into the smallest hole that takes it, and neighbouring holes are one. Where no hole takes an array, it
+    is allocated apart, and the holes give their pages back to the system, so that both together are at most `n_bytes`.
 
     Parameters
     ----------
@@ -79,6 +80,7 @@ class Arena:
         # In pages of the usual size: NumPy would ask for huge ones, and 390 MB of those, new from the host of a virtual
         # machine, took 0.3 s longer than this.
         pages = mmap.mmap(-1, max(n_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._pages = pages
         self._memory = np.frombuffer(pages, np.uint8)
         self._address = self._memory.ctypes.data
         self._lock = threading.Lock()
@@ -103,6 +105,7 @@ class Arena:
                 self._add(*self._returned.popleft())
             fitting = bisect_left(self._by_size, (size, 0))
             if fitting == len(self._by_size):
+                self._return_holes()
                 return np.empty(count, held)
             hole, start = self._by_size[fitting]
             self._drop(start, hole)
@@ -129,6 +132,14 @@ class Arena:
             yield scratch
         finally:
             self._idle.append(scratch)
+
+    def _return_holes(self) -> None:
+        """Have the system take back the pages that lie in holes; they come anew when they are written to."""
+        for size, start in self._by_size:
+            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+            whole = (start + size - first) // mmap.PAGESIZE * mmap.PAGESIZE
+            if whole > 0:
+                self._pages.madvise(mmap.MADV_DONTNEED, first, whole)
 
     def _free(self, start: int, size: int) -> None:
         self._returned.append((start, size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-__all__ = ["available_bytes", "resident_bytes", "return_freed_memory"]
+__all__ = ["available_bytes", "peak_bytes", "resident_bytes", "return_freed_memory"]
 
 _M_MMAP_THRESHOLD = -3
 _THRESHOLD = 128 << 10
@@ -32,11 +32,21 @@ def resident_bytes() -> int:
         return 0
 
 
+def peak_bytes() -> int:
+    """Most bytes of RAM that this process has had so far, or 0 where the system does not say."""
+    return _kibibytes("/proc/self/status", "VmHWM:") or 0
+
+
 def available_bytes() -> int | None:
     """Bytes of RAM that could be had without swapping; None where the system does not report it."""
+    return _kibibytes("/proc/meminfo", "MemAvailable:")
+
+
+def _kibibytes(path: str, name: str) -> int | None:
+    """Bytes that a line of such a file states; None where it does not."""
     try:
-        with open("/proc/meminfo") as f:
-            line = next(line for line in f if line.startswith("MemAvailable:"))
+        with open(path) as f:
+            line = next(line for line in f if line.startswith(name))
         return 1024 * int(line.split()[1])
     except (OSError, ValueError, StopIteration, IndexError):
         return None

@@ -22,12 +22,14 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.control.kuhn import Grid
+from ooc_mdp.runtime.memory import resident_bytes
+from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_loop
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, VOTE, Feedback, Figures, Limits, Samples
 from ooc_mdp.simulation.options import Controller, SimulationOptions
 from ooc_mdp.simulation.trajectory import VALUE_THRESHOLD, RunOutcome, Simulation, Trajectory
 
-__all__ = ["parse_start", "random_starts", "simulate"]
+__all__ = ["parse_start", "random_starts", "simulate", "simulation_plan"]
 
 _FINER = 0.1
 """Longest step of a run's integrator, as a share of the discretisation's."""
@@ -36,6 +38,8 @@ _SHORTEST = 0.01
 
 _NOTHING = 1e-9
 """Share of the largest magnitude of a value up to which a value counts as 0."""
+_SAMPLE = 24
+"""Bytes of a sample beside the state: time, action and value."""
 _MAX_PLANS = 1e8
 """Weighed at one decision; of many more the number would not fit into 64 bits."""
 
@@ -98,9 +102,14 @@ def simulate(
     ------
     OptionsError : values or policy of another size, a start outside the axes, more plans than can be weighed, or a
         function of the problem that fails on the way.
+    MemoryBudgetError : samples of all runs take more than the RAM that is available.
     """
     options = options or SimulationOptions()
     _check_request(problem, values, policy, starts, options)
+    simulation_plan(problem, options, len(starts)).check_available(
+        f"{len(starts)} runs of {options.duration:g} with samples every {options.sample:g}",
+        "give fewer starts, a shorter --duration or a longer --sample",
+    )
     sign = 1.0 if sense == "max" else -1.0
     grid, controls, p = problem.kernel_arguments()
     loop, limits = compile_loop(problem.problem), _limits(problem, options)
@@ -164,6 +173,17 @@ def _is_goal_an_end(problem: DiscretisedProblem, loop: CompiledSimulation, sign:
     return loop.has_free_end(grid, problem.n_states, p, sign)
 
 
+def simulation_plan(problem: DiscretisedProblem, options: SimulationOptions, starts: int) -> MemoryPlan:
+    """What runs hold: their samples, of one run twice; values and policy are in the process."""
+    one = (_SAMPLE + 8 * len(problem.problem.axes)) * _capacity(options)
+    return MemoryPlan({PROCESS: resident_bytes(), "samples": one * (starts + 1)}, {})
+
+
+def _capacity(options: SimulationOptions) -> int:
+    """Samples of a run at most."""
+    return math.ceil(options.duration / options.sample) + 2
+
+
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """What every run of a simulation shares."""
@@ -180,7 +200,7 @@ class _Prepared:
 
 
 def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Trajectory:
-    capacity = math.ceil(options.duration / options.sample) + 2
+    capacity = _capacity(options)
     samples = Samples(
         times=np.empty(capacity),
         states=np.empty((capacity, len(start))),

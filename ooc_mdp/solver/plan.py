@@ -11,16 +11,19 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ooc_mdp.backends.base import Backend, Features
 from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
 from ooc_mdp.backends.layout import Layout, Needs, check_free_memory
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions
-from ooc_mdp.runtime.memory import resident_bytes
-from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions, format_bytes
+from ooc_mdp.runtime.memory import available_bytes, resident_bytes
+from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
 from ooc_mdp.solver.history import history_bytes
 from ooc_mdp.store.check_load import check_bytes
@@ -28,7 +31,9 @@ from ooc_mdp.store.check_load import check_bytes
 __all__ = [
     "MethodChoice",
     "SolvePlan",
+    "beside_tables",
     "choose_method",
+    "fitting_cache",
     "load_code",
     "plan_solve",
     "staging_depth",
@@ -38,6 +43,8 @@ __all__ = [
 _MAX_STAGED = 12
 _STAGING = {"store": "staging", "recomputed": "recomputation"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
+_RESIDENT_OBJECT = 3 << 10
+"""Bytes of the Python objects that stand for a partition in the cache: a table, ten arrays, addresses."""
 _WRITE_BUFFERS = 32 << 20
 """Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
 
@@ -139,8 +146,29 @@ def plan_solve(
     if layout.device and needs.free is not None:
         place = layout.entry_bytes or largest
         check_free_memory(layout.device, needs.free, backend.name, options.device_memory, place)
-    memory = MemoryPlan({**host, **layout.host}, dict(layout.device))
+    places = np.full(model.n_partitions, layout.entry_bytes) if layout.entry_bytes else model.partition_bytes
+    padding = 0.0 if layout.device else loader.padding
+    beside = {"padding and objects of tables": beside_tables(places, layout.cache_bytes, padding)}
+    memory = MemoryPlan({**host, **layout.host, **beside}, dict(layout.device))
+    memory.check_available(f"this solve of {store.name}", fitting_cache(memory, largest))
     return SolvePlan(options, model, choice, layout, depth, memory)
+
+
+def beside_tables(partition_bytes: IntArray, cache_bytes: int, padding: float) -> int:
+    """Bytes that resident tables take beside their own: padding of arrays, and the objects that stand for tables."""
+    residents = int(np.searchsorted(np.cumsum(np.sort(partition_bytes)), cache_bytes, side="right"))
+    return residents * _RESIDENT_OBJECT + int(min(cache_bytes, int(partition_bytes.sum())) * padding)
+
+
+def fitting_cache(memory: MemoryPlan, largest: int) -> str:
+    """What to do where the plan is more than the RAM that there is."""
+    fitting = memory.host.get("cache", 0) - (memory.new_bytes - (available_bytes() or 0))
+    if fitting >= largest:
+        return f"lower --cache to at most {fitting}"
+    return (
+        f"beside all else no cache is left that holds the largest partition ({format_bytes(largest)}): convert again "
+        "with smaller partitions (--partition-size), or use a machine with more memory"
+    )
 
 
 def _choose(options: SolveOptions, backend: Backend, model: ModelFacts, needs: Needs) -> tuple[MethodChoice, Layout]:
@@ -162,7 +190,7 @@ def _host_buffers(store: TableSource, model: ModelFacts, staging: Mapping[str, i
     """Bytes in RAM that every solve of the table takes, by name."""
     n = model.n_states
     host = {
-        "process": resident_bytes(),
+        PROCESS: resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
         "marks of loaded states": check_bytes(n),

@@ -8,7 +8,7 @@ state's residual is computed from the stored values. Undiscounted results are ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,8 +26,11 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
+from ooc_mdp.solver.verify_memory import verification_plan
 from ooc_mdp.store import Store
+from ooc_mdp.store.check_memory import load_decoders
 from ooc_mdp.store.check_table import check_claims
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.source_order import source_states
@@ -109,21 +112,28 @@ class Exceeded:
 
 
 def verify(
-    store: TableSource, result: Result, watch: Watcher | None = None, *, other_store: bool = False
+    store: TableSource,
+    result: Result,
+    watch: Watcher | None = None,
+    *,
+    other_store: bool = False,
+    note: Callable[[str], None] | None = None,
 ) -> Verification:
     """Stream the table once and compare.
 
     Parameters
     ----------
     other_store : whether to measure the result on this table although it was solved from another.
+    note : called with the memory plan.
 
     Raises
     ------
     OptionsError : the result belongs to another table, or has another number of states, or another sense.
     StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
+    MemoryBudgetError : a partition, with what is recomputed of it, takes more than the RAM that is available.
     """
     with checked_table(store, result, other_store) as table:
-        return _verify(table, result, watch)
+        return _verify(table, result, watch, note)
 
 
 @contextmanager
@@ -169,14 +179,24 @@ def _check_belongs(store: TableSource, result: Result, other_store: bool) -> Non
         )
 
 
-def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
-    values, policy = values_and_policy(store, result)
+def _verify(
+    store: TableSource, result: Result, watch: Watcher | None, note: Callable[[str], None] | None
+) -> Verification:
     row_sums = np.zeros(store.n_partitions)
     facts = ModelFacts.of(store, result.solution.discount)
     backend = CpuBackend()
+    layout = backend.layout(facts, Needs())
+    backend.load_code(facts, False)
+    if isinstance(store, Store):
+        load_decoders(store)
+    plan = verification_plan(store, {name: size for name, size in layout.host.items() if name != "cache"})
+    plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
+    if note is not None:
+        note(plan.describe())
+    values, policy = values_and_policy(store, result)
     # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
     measured_facts = replace(facts, contraction=replace(facts.contraction, row_sum=row_sums))
-    backend.start(measured_facts, backend.layout(measured_facts, Needs()), values, policy)
+    backend.start(measured_facts, layout, values, policy)
     size = float(np.abs(values).max())
     found = _Found(result)
     with ThreadPoolExecutor(1) as reader:

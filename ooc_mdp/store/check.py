@@ -12,12 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.runtime.memory import resident_bytes
+from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
+from ooc_mdp.store.check_memory import claims_bytes, load_decoders
 from ooc_mdp.store.check_table import Finding, check_table
 from ooc_mdp.store.files import check_files
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_set import StateSet
 
-__all__ = ["Finding", "Report", "check_store"]
+__all__ = ["Finding", "Report", "check_plan", "check_store"]
+
+_CHUNK = 512
+"""Bytes for the names and the entries of one chunk's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +41,27 @@ class Report:
         return not self.findings
 
 
-def check_store(store: Store, progress: Callable[[str, int, int | None], None] | None = None) -> Report:
+def check_store(
+    store: Store,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Report:
     """Check every chunk of an open store.
 
     Parameters
     ----------
     progress : called with a step ("tables", "boundary"), partitions done, and partitions in all.
+    note : called with the memory plan.
+
+    Raises
+    ------
+    MemoryBudgetError : the plan is more than the RAM that is available.
     """
+    load_decoders(store)
+    plan = check_plan(store)
+    plan.check_available(f"the check of {store.path}", SMALLER_PARTITIONS)
+    if note is not None:
+        note(plan.describe())
     findings = check_files(store)
     store = store.checking_sha256()
     n = store.n_partitions
@@ -62,6 +82,24 @@ def check_store(store: Store, progress: Callable[[str, int, int | None], None] |
         findings.append(Finding("original_state", None, f"original state {missing} is in no partition"))
     findings = list(dict.fromkeys(findings))
     return Report(n, tuple(sorted(findings, key=lambda f: -1 if f.partition is None else f.partition)))
+
+
+def check_plan(store: Store) -> MemoryPlan:
+    """What a check holds: the largest partition with what is recomputed of it, and sets of states."""
+    one = store.partition_bytes + claims_bytes(store)
+    if "original_state" in store.fields or "action_labels" in store.fields:
+        one += 8 * (np.diff(store.partition_ptr) + store.partition_rows)
+    chunks = len(store.fields) * store.n_partitions
+    sets = -(-store.n_states // 4) + (2 * store.n_states if "original_state" in store.fields else 0)
+    return MemoryPlan(
+        {
+            PROCESS: resident_bytes(),
+            "the largest partition": int(one.max()) + store.scratch_bytes,
+            "sets of states": sets,
+            "chunks": _CHUNK * chunks,
+        },
+        {},
+    )
 
 
 def _check_boundary(store: Store, p: int, halos: StateSet, all_halos: bool) -> list[Finding]:

@@ -16,13 +16,13 @@ from ooc_mdp.store.layout import FIELDS, PartitionSizes
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_set import StateSet
 
-__all__ = ["Finding", "check_claims", "check_table"]
+__all__ = ["SLICE", "Finding", "check_claims", "check_table"]
 
 Array = npt.NDArray[Any]
 
 _COUPLING_EXCESS = 1e-9
 _SUM_ERROR = 1e-12
-_SLICE = 1 << 22
+SLICE = 1 << 22
 """Sums of (row, partition) held at once while the coupling is recomputed."""
 
 
@@ -211,7 +211,7 @@ class _Table:
         successors, probabilities = self.arrays["successors"], self.arrays["probabilities"]
         target = np.concatenate([np.full(self.sizes.states, own, np.int64), halo_owner])
         mass = np.zeros(n_partitions)
-        step = max(_SLICE // n_partitions, 1)
+        step = max(SLICE // n_partitions, 1)
         for row in range(0, self.sizes.rows, step):
             ptr = self.successor_ptr[row : row + step + 1]
             span = slice(int(ptr[0]), int(ptr[-1]))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_mdp.store.layout import PartitionSizes
 
-__all__ = ["IN_PLACE", "WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", "encode", "stored_count"]
+__all__ = ["IN_PLACE", "WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", "encode", "load_code", "stored_count"]
 
 Array = npt.NDArray[Any]
 
@@ -140,7 +140,7 @@ def decode(
             compiled.weights_from_planes(stored, out, n, layout.actions, layout.width)
             return out
         case "float32-delta2":
-            bits = new(rows, np.dtype(np.uint32))
+            bits = (new if dtype == np.float32 else np.empty)(rows, np.dtype(np.uint32))
             compiled.bits_from_planes(stored, bits, n, layout.actions)
             if dtype == np.float32:
                 return bits.view(np.float32)
@@ -149,6 +149,12 @@ def decode(
             return out
         case _:
             raise ValueError(encoding)
+
+
+def load_code(encoding: str, stored: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+    """Load the loops that decode values of these types now, so that a memory plan counts them."""
+    sizes = PartitionSizes(1, 1, 1, 0)
+    decode(encoding, np.zeros(stored_count(1, encoding, sizes), stored), dtype, RowLayout(sizes, 1, 1))
 
 
 def _planes(values: npt.NDArray[np.uint32], n: int, planes: int) -> npt.NDArray[np.uint32]:

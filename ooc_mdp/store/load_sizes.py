@@ -31,7 +31,7 @@ def largest_chunks(
 
 
 def scratch_bytes(
-    fields: Mapping[str, ArrayMetadata], chunk_bytes: IntArray, rows: IntArray, transitions: IntArray
+    fields: Mapping[str, ArrayMetadata], chunk_bytes: IntArray, rows: IntArray, transitions: IntArray, halo: IntArray
 ) -> int:
     """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values."""
     held = np.zeros_like(chunk_bytes)
@@ -41,4 +41,6 @@ def scratch_bytes(
             if meta.field.length == "transitions":
                 values = transitions - rows
             np.maximum(held, values * meta.stored.itemsize, out=held)
+        elif meta.stored != meta.dtype:
+            np.maximum(held, (halo if name == "halo" else rows) * meta.stored.itemsize, out=held)
     return int(chunk_bytes.max()) + int(held.max() * (1 + PADDING))

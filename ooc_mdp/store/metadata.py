@@ -57,7 +57,7 @@ class ArrayMetadata:
 
     field: Field
     dtype: np.dtype[Any]
-    """Type in the partition's table (the halo's: on disk)."""
+    """Type in the partition's table."""
     stored: np.dtype[Any]
     """Type of the chunks' values."""
     encoding: str | None
@@ -202,7 +202,8 @@ def _array_metadata(root: Path, field: Field, table: Mapping[str, Any]) -> Array
         if not all(table[name] for name in needed):
             raise StoreError(f"field {field.name} of {root} is encoded as {encoding!r} of rows that differ; {_REMEDY}")
     stored = np.dtype(given["stored"])
-    dtype = {"probabilities": np.dtype(table["dtype"]), "durations": np.dtype(np.float64)}.get(field.name, stored)
+    wide = {"probabilities": table["dtype"], "durations": np.float64, "halo": np.int64}
+    dtype = np.dtype(wide.get(field.name, stored))
     if field.name == "probabilities" and encoding is None and stored != dtype:
         raise StoreError(f"probabilities of {root} are stored as {stored}, the table's type is {dtype}; {_REMEDY}")
     return ArrayMetadata(field, dtype, stored, encoding, given["cname"], given["shuffle"])

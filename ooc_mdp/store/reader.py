@@ -30,7 +30,7 @@ from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
 from ooc_mdp.store.frames import aligned, frame_buffer_bytes, prefetch_file, read_frame, stored_fields
-from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, chunk_name
+from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes, scratch_bytes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
@@ -122,12 +122,13 @@ class Store:
 
     def loader(self, device: str) -> Loader:
         """Tables are decoded in host memory, whatever the device."""
-        return Loader(self.read, self.scratch_bytes, read_into=self.read_into)
+        return Loader(self.read, self.scratch_bytes, read_into=self.read_into, padding=PADDING)
 
     @property
     def scratch_bytes(self) -> int:
         """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values."""
-        return scratch_bytes(self.fields, self.chunk_bytes, self.partition_rows, self.partition_transitions)
+        counts = self.partition_rows, self.partition_transitions, self.partition_halo
+        return scratch_bytes(self.fields, self.chunk_bytes, *counts)
 
     @cached_property
     def n_rows(self) -> int:
@@ -214,7 +215,6 @@ class Store:
         for name in READ_FIELDS:  # pointers first: they say where rows lie
             arrays[name], n_bytes = self._read(name, p, arrays, memory)
             total += n_bytes
-        arrays["halo"] = _of_type(arrays["halo"], np.dtype(np.int64), memory)
         check_pointers(self, p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
@@ -242,8 +242,8 @@ class Store:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
         entry, count = self._entries[name][p], self.stored_values(name, p)
         with memory.scratch() as scratch:
-            # Values that are not decoded in place are needed until they are decoded only.
-            passing = meta.encoding is not None and meta.encoding not in IN_PLACE
+            # Values that are neither the table's nor decoded in place are needed until they are decoded only.
+            passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
             new = partial(scratch.buffer, "values") if passing else partial(memory.empty, dtype=np.uint8)
             chunk = scratch.buffer("chunk", entry.n_bytes + 1)
             try:

@@ -24,12 +24,12 @@ from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatisti
 from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
-from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import history_bytes
 from ooc_mdp.solver.output import Output, open_output
-from ooc_mdp.solver.plan import writing_bytes
+from ooc_mdp.solver.plan import beside_tables, fitting_cache, writing_bytes
 from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.check_load import check_bytes
@@ -181,9 +181,9 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
     ------
     MemoryBudgetError : the cache cannot hold the largest partition.
     """
-    n, budget = store.n_states, cache_of_size(store.partition_bytes, options.cache_size)
+    n, loader, budget = store.n_states, store.loader("cpu"), cache_of_size(store.partition_bytes, options.cache_size)
     host = {
-        "process": resident_bytes(),
+        PROCESS: resident_bytes(),
         "lower and upper values": 16 * n,
         "policy, components and marks": 18 * n,
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
@@ -192,11 +192,14 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "rows of the policy": rows_bytes(store),
         "history": history_bytes(store.n_partitions),
         "cache": min(budget, int(store.partition_bytes.sum())),
-        "staging": _DEPTH * store.loader("cpu").scratch_bytes,
+        "padding and objects of tables": beside_tables(store.partition_bytes, budget, loader.padding),
+        "staging": _DEPTH * loader.scratch_bytes,
     }
     if writes:
         host["output buffers"] = writing_bytes(store)
-    return budget, MemoryPlan(host, {})
+    plan = MemoryPlan(host, {})
+    plan.check_available(f"this solve of {store.name}", fitting_cache(plan, int(store.partition_bytes.max())))
+    return budget, plan
 
 
 def _target_of(store: TableSource, solution: Solution) -> float:

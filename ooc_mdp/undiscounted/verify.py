@@ -6,12 +6,16 @@ that what is looked at here, state by state, implies L <= V_pi <= V* <= U, and t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.runtime.memory import resident_bytes
+from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
 from ooc_mdp.solver.verify import (
     Exceeded,
     Verification,
@@ -21,21 +25,44 @@ from ooc_mdp.solver.verify import (
     values_and_policy,
 )
 from ooc_mdp.store import Store
+from ooc_mdp.store.check_memory import claims_bytes, load_decoders
 from ooc_mdp.store.result import Result
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.refusals import original_numbers
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
 __all__ = ["verify"]
 
+_COPIES = 60
+"""Bytes per state of values, their bounds and the policy in the store's order, and of what is computed of them."""
 _DEPTH = 2
 """Partitions that are read at a time; the cache has room for as many, the one that is checked, and no more."""
 
 
 def verify(
-    store: TableSource, result: Result, watch: Watcher | None = None, *, other_store: bool = False
+    store: TableSource,
+    result: Result,
+    watch: Watcher | None = None,
+    *,
+    other_store: bool = False,
+    note: Callable[[str], None] | None = None,
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
+    if isinstance(store, Store):
+        load_decoders(store)
+    largest = int(store.partition_bytes.max())
+    claims = int(claims_bytes(store).max()) if isinstance(store, Store) else 0
+    host = {
+        PROCESS: resident_bytes(),
+        "copies of the result": _COPIES * store.n_states,
+        "analysis": ANALYSIS_BYTES * store.n_states,
+        "partitions": (_DEPTH + 1) * largest + max(claims, _DEPTH * store.loader("cpu").scratch_bytes),
+    }
+    plan = MemoryPlan(host, {})
+    plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
+    if note is not None:
+        note(plan.describe())
     with checked_table(store, result, other_store) as table:
         return _verify(table, result, watch)
 

@@ -35,7 +35,7 @@ from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Traversal, traversal
-from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, swept_table
+from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, in_one_piece, swept_table
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
@@ -58,6 +58,11 @@ _MAX_BATCH = 64
 """Partitions of a batch, where they read few outside states; elsewhere as many as there is room for."""
 _MAX_FRACTION_OF_FREE = 0.75
 """Share of the free RAM that a policy's rows may take."""
+_UNEVEN = 4
+"""Largest table over the mean one, above which small tables are kept where large ones are: evicted large ones leave
+room that nothing else could use."""
+_SMALL_TABLE = 256 << 10
+"""Bytes of a table that is copied there."""
 _WORKSPACE = 16 << 20
 """Bytes that the values of the partitions of a batch may take, unless those of one per thread take more."""
 _WORKSPACE_OF_ALL = 64 << 20
@@ -157,6 +162,8 @@ class CpuBackend(HostValues):
         """The arrays of `Findings`."""
         self._commit_buffer: FloatArray | None = None
         """float64 [n]; backups of a double-buffered sweep that are not committed yet."""
+        self._small_tables: Arena | None = None
+        """Where tables that are small beside others are kept."""
         self._rows: PolicyRows | None = None
         """The policy's rows, while it is evaluated on them."""
         members = -(-layout.batch_size // self._threads)
@@ -177,21 +184,26 @@ class CpuBackend(HostValues):
 
     def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
         """Reads a store's tables into memory for the cache, made here; others are taken as the source gives them."""
-        read_into, model = source.loader("cpu").read_into, self._model
+        loader, sizes = source.loader("cpu"), self._model.partition_bytes
+        read_into = loader.read_into
         if read_into is None:
             return None
-        room = min(self._layout.cache_bytes, model.largest_table_bytes * model.n_partitions)
+        room = int(min(self._layout.cache_bytes, int(sizes.max()) * sizes.size) * (1 + loader.padding))
         try:
             arena = Arena(room)
         except OSError as error:  # limits of the process, or a system that promises no more than it has
             message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
             raise MemoryBudgetError(message) from error
+        if self._model.largest_table_bytes > _UNEVEN * float(sizes.mean()):
+            self._small_tables = arena
         return lambda p: read_into(p, arena)
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
         swept, global_successors = swept_table(table)
         discounts = discounts_of(self._model.discount, table.durations)
+        if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:
+            swept, discounts = in_one_piece(swept, discounts, self._small_tables)
         row = describe(swept, discounts, global_successors)
         return Resident(
             table.index, table.n_states, bool(discounts.size), [SweptTable(swept, discounts, global_successors, row)]

@@ -27,6 +27,7 @@ from numba import config, njit
 from ooc_mdp.backends.cpu.addresses import Span, load
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.runtime.arena import TableMemory
 
 __all__ = [
     "CHECKED",
@@ -37,6 +38,7 @@ __all__ = [
     "Table",
     "describe",
     "first_row",
+    "in_one_piece",
     "open_table",
     "row_begin",
     "swept_table",
@@ -46,6 +48,18 @@ MAX_GATHERED = 2
 """Outside states read for each own one, above which successors are made global."""
 MAX_UNROLLED = 16
 """Actions of a state and successors of a row up to which loops are compiled for their number."""
+_SWEPT = (
+    "action_ptr",
+    "successor_ptr",
+    "successors",
+    "probabilities",
+    "rewards",
+    "terminal_rewards",
+    "initial_values",
+    "halo",
+    "boundary",
+)
+"""Arrays of a table beside its durations."""
 _MIN_COMPILED_FOR = 256
 """States of a partition that is worth loops of its own."""
 _LARGEST = np.iinfo(np.uint32).max
@@ -169,6 +183,22 @@ def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
         return table, False
     _make_global(table.successors, table.first_state, n, halo.astype(np.uint32))
     return replace(table, halo=np.empty(0, np.int64)), True
+
+
+def in_one_piece(
+    table: PartitionTable, discounts: FloatArray, memory: TableMemory
+) -> tuple[PartitionTable, FloatArray]:
+    """The same arrays, those that sweeps read, in one piece of that memory; durations are the caller's to keep."""
+    arrays = {name: getattr(table, name) for name in _SWEPT} | {"durations": discounts}
+    ends = np.cumsum([-(-a.nbytes // 8) * 8 for a in arrays.values()]).tolist()
+    piece = memory.empty(ends[-1], np.uint8)
+    begin = 0
+    for (name, array), end in zip(arrays.items(), ends, strict=True):
+        copied = piece[begin : begin + array.nbytes].view(array.dtype)
+        copied[:] = array
+        arrays[name], begin = copied, end
+    discounts = arrays["durations"]
+    return replace(table, **arrays), discounts
 
 
 @njit(nogil=True, cache=True)

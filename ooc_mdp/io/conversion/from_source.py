@@ -12,7 +12,7 @@ Disk: the spool takes 16 bytes per transition and 16 per row until the end.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ import numpy as np
 
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor, in_order
+from ooc_mdp.io.conversion.memory import check_conversion, conversion_plan, partition_work
 from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.partitioning import (
@@ -57,6 +58,7 @@ def convert(
     progress: Progress | None = None,
     geometry: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Store:
     """Write an open source as a store and open it; the source is left open.
 
@@ -66,12 +68,14 @@ def convert(
     geometry : axes of the grid (names, bounds, periodic) for the store's attributes; the shape is added.
     executor : where partitions are computed and written; threads of this process by default. Blocks are always parsed
         on these threads, since a source is one stream.
+    note : called with the memory plan of the second pass, where threads of this process do it.
 
     Raises
     ------
     InputError : the source breaks a rule of its format; of several errors the first in the file.
     OptionsError : the options do not fit the model.
     StoreError : the store exists, is being written or read, or cannot be written.
+    MemoryBudgetError : a partition, or as many as there are threads, take more than the RAM that is available.
     """
     options = options or ConvertOptions()
     if options.resume:
@@ -86,6 +90,8 @@ def convert(
         spool = Spool(_read_all(source, scratch, options, progress))
         n_states = _check_states(source, spool)
         order, method = _partition_source(spool, n_states, options)
+        if executor is None:
+            _plan(spool, order, n_states, options, note)
 
         axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
         description = StoreDescription(
@@ -138,6 +144,18 @@ def _read_all(source: Source, scratch: Path, options: ConvertOptions, progress: 
     if progress is not None and source.n_states is not None:
         progress("read", source.n_states, source.n_states)  # ends the step's clock
     return files
+
+
+def _plan(
+    spool: Spool, order: StateOrder, n_states: int, options: ConvertOptions, note: Callable[[str], None] | None
+) -> None:
+    """Refuse partitions that RAM does not hold before any is written."""
+    work = partition_work(spool, order)
+    couplings = min(work.size**2, sum(s.n_transitions for s in spool.files) + work.size)
+    plan = conversion_plan(work, n_states, couplings, options.threads)
+    check_conversion(plan, work, order)
+    if note is not None:
+        note(plan.describe())
 
 
 def _check_states(source: Source, spool: Spool) -> int:

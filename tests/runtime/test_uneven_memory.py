@@ -1,0 +1,127 @@
+"""The memory plan is a promise for uneven partitions, too: the peak of each command against what it printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import environment
+from uneven_models import UNEVEN, write_uneven
+
+import ooc_mdp
+from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.options import parse_bytes
+from ooc_mdp.runtime import memory_plan
+from ooc_mdp.store import check_store
+
+CODE = """
+import sys
+from ooc_mdp.cli import main
+try:
+    main()
+finally:
+    with open("/proc/self/status") as status:
+        print(next(line.split()[1] for line in status if line.startswith("VmHWM")), file=sys.stderr)
+"""
+SLACK = 20 << 20
+CACHES = {"long row": "6MiB", "many actions": "4MiB", "hubs": "2MiB", "empty partitions": "2MiB", "mixed": "3MiB"}
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+
+
+@dataclass(frozen=True)
+class Ran:
+    peak: int
+    planned: int
+    said: str
+
+
+def run(*words: object) -> Ran:
+    """A command in a process of its own: its peak, and the sum of the plan that it printed."""
+    line = [sys.executable, "-c", CODE, *(str(word) for word in words)]
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode in (0, 1), done.stderr
+    [plan] = re.findall(r"^memory plan, RAM: .* = (.*)$", done.stderr, re.MULTILINE)
+    return Ran(int(done.stderr.split()[-1]) * 1024, parse_bytes(plan.replace(" ", "")), done.stderr)
+
+
+@pytest.mark.parametrize("shape", UNEVEN)
+def test_the_peak_of_every_command_is_within_its_plan(shape: str, tmp_path: Path) -> None:
+    model, store, result = tmp_path / "m.npz", tmp_path / "s", tmp_path / "r"
+    write_uneven(shape, model)
+    solve = ("solve", store, "--discount", 0.9, "--epsilon", 1e-2, "--device", "cpu", "--output", result)
+    for words in (
+        ("convert", model, store, "--partition-size", "64KiB", "--threads", 2),
+        (*solve, "--method", "p-eva", "--cache", CACHES[shape], "--time-limit", 3),
+        ("verify", store, result),
+        ("check", store),
+    ):
+        ran = run(*words)
+        assert ran.peak <= 1.05 * ran.planned + SLACK, f"{words[0]}: {ran.said}"
+
+
+def test_chunks_are_not_padded_to_the_longest_partition(tmp_path: Path) -> None:
+    write_uneven("long row", tmp_path / "m.npz")
+    store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="64KiB")
+    sizes = store.partition_bytes
+    assert sizes.max() > 30 * np.median(sizes)
+    for p in range(store.n_partitions):
+        table = store.read(p)[0]
+        arrays = [x for x in (getattr(table, name) for name in table.__slots__) if isinstance(x, np.ndarray)]
+        owners = {id(owner): owner.nbytes for owner in map(owner_of, arrays)}
+        assert sum(owners.values()) <= 1.05 * sizes[p] + 64
+    stored = sum(file.stat().st_size for file in store.path.rglob("c.*"))
+    assert stored == store.manifest.lengths.sum() < 1.05 * sizes.sum()
+
+
+def owner_of(array: np.ndarray) -> np.ndarray:
+    """The array whose memory a view keeps."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def test_every_command_refuses_before_the_work_what_ram_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_uneven("long row", tmp_path / "m.npz")
+    store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="64KiB", threads=1)
+    solution = ooc_mdp.solve(store, 0.9, device="cpu", residual=10.0)
+    reads = []
+    monkeypatch.setattr(type(store), "read_into", lambda *_: reads.append(1))
+    monkeypatch.setattr(type(store), "read_field", lambda *_: reads.append(1))
+    for module in (memory_plan, sys.modules["ooc_mdp.solver.plan"], sys.modules["ooc_mdp.io.conversion.memory"]):
+        monkeypatch.setattr(module, "available_bytes", lambda: 3 << 20)
+    for work in (
+        lambda: ooc_mdp.verify(store, solution),
+        lambda: check_store(store),
+    ):
+        with pytest.raises(MemoryBudgetError, match=r"MiB are available; .*--partition-size"):
+            work()
+    with pytest.raises(MemoryBudgetError, match="no cache is left that holds the largest partition"):
+        ooc_mdp.solve(store, 0.9, device="cpu")
+    with pytest.raises(MemoryBudgetError, match=r"the rows of state 0 alone take .* MiB"):
+        ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "t", partition_size="64KiB", threads=1)
+    assert not reads
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("t")]
+
+
+def test_a_refused_solve_names_the_cache_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ooc_mdp.generate("GW-96x4", tmp_path / "s", {"seed": 1}, partitions=64)
+    whole = int(store.partition_bytes.sum())
+    notes: list[str] = []
+    solution = ooc_mdp.solve(store, 0.5, device="cpu", cache=str(whole), note=notes.append)
+    plan = solution.memory_plan["host"]
+    needed = sum(plan.values()) - plan["process"]
+    for module in (memory_plan, sys.modules["ooc_mdp.solver.plan"], sys.modules["ooc_mdp.backends.cpu.backend"]):
+        monkeypatch.setattr(module, "available_bytes", lambda: needed - whole // 4)
+    with pytest.raises(MemoryBudgetError, match=r"lower --cache to at most (\d+)") as refused:
+        ooc_mdp.solve(store, 0.5, device="cpu", cache=str(whole))
+    fitting = int(re.findall(r"at most (\d+)", str(refused.value))[0])
+    assert ooc_mdp.solve(store, 0.5, device="cpu", cache=str(fitting)).outcome.proved
