@@ -123,10 +123,14 @@ class Target:
         return levels if self._owned is None else np.where(self._owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
-        """bool [P]: partitions whose bound, rounding included, is above the target in force, or was not measured."""
+        """bool [P]: partitions whose bound, rounding included, is above the target in force.
+
+        Once there are none, those that were not measured yet: nothing is proved before they were, and they come last.
+        """
         dirty = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
-        dirty |= ~self._bounds.measured
-        return dirty if self._owned is None else dirty & self._owned
+        owned = True if self._owned is None else self._owned
+        dirty &= owned
+        return dirty if dirty.any() else ~self._bounds.measured & owned
 
     def reached(self) -> bool:
         """Whether sweeps are done; tightens a stand-in target that turns out too large."""
