@@ -11,34 +11,34 @@ Model = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Actions of each state, successors of each row, successors, probabilities."""
 
 
-def long_row(rng: np.random.Generator) -> Model:
+def long_row(rng: np.random.Generator, scale: int) -> Model:
     """One row of 200,000 successors; the others lead back."""
-    n = 200_000
+    n = 200_000 // scale
     widths = np.concatenate([[n], np.ones(n, int)])
     successors = np.concatenate([np.arange(1, n + 1), np.zeros(n, int)])
     return np.ones(n + 1, int), widths, successors, np.repeat(1 / widths, widths)
 
 
-def many_actions(rng: np.random.Generator) -> Model:
+def many_actions(rng: np.random.Generator, scale: int) -> Model:
     """One state of 100,000 actions."""
-    n = 100_000
+    n = 100_000 // scale
     actions = np.concatenate([[n], np.ones(n - 1, int)])
     rows = int(actions.sum())
     return actions, np.ones(rows, int), rng.integers(0, n, rows), np.ones(rows)
 
 
-def hubs(rng: np.random.Generator) -> Model:
+def hubs(rng: np.random.Generator, scale: int) -> Model:
     """Five states that lead everywhere, and to which all others lead."""
-    n, k, width = 100_000, 5, 20_000
+    n, k, width = 100_000 // scale, 5, 20_000 // scale
     out = [np.sort(rng.choice(n, width, replace=False)) for _ in range(k)]
     back = np.stack([rng.integers(low, high, n - k) for low, high in ((0, k), (k, n // 2), (n // 2, n))], axis=1)
     widths = np.concatenate([np.full(k, width), np.full(n - k, 3)])
     return np.ones(n, int), widths, np.concatenate([*out, back.ravel()]), np.repeat(1 / widths, widths)
 
 
-def empty_partitions(rng: np.random.Generator) -> Model:
+def empty_partitions(rng: np.random.Generator, scale: int) -> Model:
     """Actions in a twentieth of the states: the others' partitions have no row."""
-    n = 400_000
+    n = 400_000 // scale
     actions = np.zeros(n, int)
     actions[: n // 20] = 2
     rows = int(actions.sum())
@@ -46,16 +46,16 @@ def empty_partitions(rng: np.random.Generator) -> Model:
     return actions, np.full(rows, 4), successors.ravel(), np.full(4 * rows, 0.25)
 
 
-def mixed(rng: np.random.Generator) -> Model:
+def mixed(rng: np.random.Generator, scale: int) -> Model:
     """Rows of 1 to 30,000 successors, few of them long, that lead to states near by."""
-    n = 40_000
-    widths = np.minimum(1 / (rng.random(n) + 1 / 30_000), n // 2).astype(int)
+    n = 40_000 // scale
+    widths = np.minimum(1 / (rng.random(n) + scale / 30_000), n // 2).astype(int)
     steps = np.concatenate([np.arange(w) for w in widths])
     successors = (np.repeat(np.arange(n), widths) + steps) % n
     return np.ones(n, int), widths, successors, np.repeat(1 / widths, widths)
 
 
-UNEVEN: dict[str, Callable[[np.random.Generator], Model]] = {
+UNEVEN: dict[str, Callable[[np.random.Generator, int], Model]] = {
     "long row": long_row,
     "many actions": many_actions,
     "hubs": hubs,
@@ -64,10 +64,10 @@ UNEVEN: dict[str, Callable[[np.random.Generator], Model]] = {
 }
 
 
-def write_uneven(name: str, path: Path) -> None:
-    """Write one of them, with rewards between 0 and 1."""
+def write_uneven(name: str, path: Path, scale: int = 1) -> None:
+    """Write one of them, with rewards between 0 and 1; a scale above 1 makes it so many times smaller."""
     rng = np.random.default_rng(1)
-    actions, widths, successors, probabilities = UNEVEN[name](rng)
+    actions, widths, successors, probabilities = UNEVEN[name](rng, scale)
     pointers = [np.concatenate([[0], np.cumsum(counts)]) for counts in (actions, widths)]
     rewards = rng.random(widths.size)
     np.savez(path, state_ptr=pointers[0], indptr=pointers[1], indices=successors, data=probabilities, r_sa=rewards)
