@@ -473,11 +473,12 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_minimisation_goes_on_from_the_values_that_it_was_stopped_with(costs, tmp_path):
     output = tmp_path / "r"
-    stopped = ooc_mdp.solve(costs, 0.9, epsilon=1e-12, device="cpu", output=output)
+    stopped = ooc_mdp.solve(costs, 0.9, epsilon=1e-30, device="cpu", output=output)
     assert stopped.outcome.value == "precision_limit"
     assert stopped.values.min() < -10.0
     _, arrays = read_checkpoint(checkpoint_path(output))
-    assert np.sort(arrays["values"]).tolist() == np.sort(0.0 - stopped.values).tolist()
+    # What is refined beyond float64 is not kept: a resumed solve refines its sweeps' values anew.
+    np.testing.assert_allclose(np.sort(arrays["values"]), np.sort(0.0 - stopped.values), rtol=1e-12)
     ooc_mdp.solve(costs, 0.9, epsilon=1e-3, device="cpu", output=output, resume=True)
     assert ooc_mdp.verify(costs, output).holds
 
