@@ -291,8 +291,7 @@ def check(t, values, middle, policy, sign, pending, idle):
     states that are idle, largest |opt_a Q_a - V|, the largest rounding in a Q_a - V
     """
     low, high = values[:, 0], values[:, 1]
-    upper = lower = wrong = waiting = idling = 0
-    at = -1
+    upper, lower, wrong, waiting, idling, at = 0, 0, 0, 0, 0, -1
     residual = rounding = 0.0
     for i in range(t.n):
         s = t.first + i
@@ -300,11 +299,9 @@ def check(t, values, middle, policy, sign, pending, idle):
         pending[s] = idle[s] = 0
         if row == end:
             final = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
-            if not high[s] >= final:
-                upper += 1
-                at = s
-            if not low[s] <= final:
-                lower += 1
+            if not low[s] <= final <= high[s]:
+                upper += not final <= high[s]
+                lower += not low[s] <= final
                 at = s
             if policy[s] != -1:
                 wrong += 1
