@@ -278,8 +278,11 @@ def _zarr(pipeline: str | None) -> Callable[[Setting], Read]:
             }
         )
         group = zarr.open_group(s.store.path, mode="r")
-        arrays = [group[name] for name in s.fields]
-        return lambda p: [array[p] for array in arrays]
+        names = {
+            s.store.chunk_name(name, p).rpartition("/")[0] for name in s.fields for p in range(s.store.n_partitions)
+        }
+        arrays = {name: group[name] for name in names}
+        return lambda p: [arrays[s.store.chunk_name(name, p).rpartition("/")[0]][p] for name in s.fields]
 
     return open_
 
