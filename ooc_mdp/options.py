@@ -118,7 +118,7 @@ class CacheSize:
     def parse(cls, text: str | float) -> CacheSize:
         """Read a budget of a solve, "256MiB", "22%" or 0.22 (of the table); raises OptionsError.
 
-        A number without a unit is bytes; one up to 100 is refused, since a percentage is meant.
+        A number without a unit is bytes; in a text one up to 100 is refused, since a percentage is meant.
         """
         if isinstance(text, float) and 0 < text <= 1:
             return cls(share=text)
@@ -131,8 +131,7 @@ class CacheSize:
                 raise OptionsError(f"a cache of {text} of the table: give a percentage above 0 and up to 100")
             return cls(share=share)
         size = parse_bytes(text, "cache")
-        bare = str(text).strip()
-        if size <= _LARGEST_PERCENTAGE and bare.isdecimal():
+        if isinstance(text, str) and size <= _LARGEST_PERCENTAGE and (bare := text.strip()).isdecimal():
             raise OptionsError(
                 f"a cache of {bare} is {size} bytes, which hold no partition; did you mean {bare}% of the table, or "
                 f"{bare}MiB? (for bytes, write {bare}B)"

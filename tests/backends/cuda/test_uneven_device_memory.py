@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,17 @@ def test_a_device_allocates_what_was_planned_for_uneven_partitions(
 ) -> None:
     counted = Counted(device())
     on_gpu = isinstance(counted._device, CudaDevice)
+    alone = "PYTEST_XDIST_WORKER" not in os.environ  # other processes take memory of the device, too
     store = uneven_store(shape, tmp_path, 1 if on_gpu else 400)
     monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(counted))
-    options = SolveOptions(0.5, device="cuda:0", residual=0.5, method="p-eva")
     with pytest.raises(MemoryBudgetError, match=r"raise --device-memory to at least \d+") as refused:
         solver.solve(store, SolveOptions(0.5, device="cuda:0", residual=0.5, device_memory=1), RunOptions())
     assert counted.peak == 0
     least = int(str(refused.value).split("to at least ")[1].split(",")[0])
-    slot_needed = SolveOptions(0.5, device="cuda:0", residual=0.5, method="p-eva", device_memory=least + least // 2)
-    for chosen in (slot_needed, options):
-        solution = solver.solve(store, chosen, RunOptions(time_limit=5.0 if on_gpu else None))
+    for budget in (least + least // 2, 4 * least):
+        options = SolveOptions(0.5, device="cuda:0", residual=0.5, method="p-eva", device_memory=budget)
+        solution = solver.solve(store, options, RunOptions(time_limit=5.0 if on_gpu else None))
         planned = sum((solution.memory_plan or {})["device"].values())
-        assert counted.peak <= planned
-        if on_gpu:
+        assert counted.peak <= planned <= budget
+        if on_gpu and alone:
             assert counted.driver_peak <= 1.05 * planned + SLACK
