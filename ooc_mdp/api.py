@@ -251,7 +251,7 @@ def open_result(path: AnyPath) -> Result:
     return open_(Path(path))
 
 
-@check_types(store=TABLE, result=RESULT, other_store=FLAG, progress=maybe(FUNCTION))
+@check_types(store=TABLE, result=RESULT, other_store=FLAG, progress=maybe(FUNCTION), note=maybe(FUNCTION))
 def verify(
     store: TableSource | AnyPath,
     result: Result | Solution | AnyPath,

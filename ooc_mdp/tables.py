@@ -150,6 +150,7 @@ def _axis_lengths(name: str, given: object) -> tuple[int, ...] | None:
     normalize=FLAG,
     overwrite=FLAG,
     progress=maybe(FUNCTION),
+    note=maybe(FUNCTION),
     **_TABLE_KINDS,
 )
 def convert(
@@ -249,6 +250,7 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
     resume=FLAG,
     virtual=FLAG,
     device=TEXT,
+    allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
     **_TABLE_KINDS,

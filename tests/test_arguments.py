@@ -28,7 +28,7 @@ WRONG: dict[str, Any] = {
     "function": len,
     "environment": SimpleNamespace(observation_space=1, action_space=2, spec=SimpleNamespace(id="Taxi-v3")),
 }
-FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store")
+FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store", "allow_large")
 OPTIONAL = {
     "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace", "time_limit",
     "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters", "random",
