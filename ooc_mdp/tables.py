@@ -393,6 +393,7 @@ def _refuse_problem_name(path: AnyPath) -> None:
     name=PATH,
     parameters=maybe(PARAMETERS),
     device=TEXT,
+    allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
     **_TABLE_KINDS,
