@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -191,12 +192,14 @@ def small_array_shape(name: str, n_partitions: int, n_entries: int, n_fields: in
     }[SMALL_ARRAYS[name][1]]
 
 
+@lru_cache(1 << 14)
 def padded_length(count: int) -> int:
     """Values in a chunk of `count` values: rounded up to 6 binary digits, which adds less than 1/32; at least 1."""
     unit = 1 << max(count.bit_length() - _DIGITS, 0)
     return max(-(-count // unit) * unit, 1)
 
 
+@lru_cache(1 << 14)
 def array_name(name: str, count: int) -> str:
     """Array of a field that holds the chunks of `count` values, from the store's directory on."""
     return f"{name}/{padded_length(count)}"

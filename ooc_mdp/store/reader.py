@@ -190,9 +190,9 @@ class Store:
             int(self.partition_halo[p]),
         )
 
-    def stored_values(self, name: str, p: int) -> int:
-        """Number of values in the chunk of a field of partition p, without padding."""
-        meta, sizes = self.fields[name], self.sizes(p)
+    def stored_values(self, name: str, p: int, sizes: PartitionSizes | None = None) -> int:
+        """Number of values in the chunk of a field of partition p, without padding; its sizes, where they are known."""
+        meta, sizes = self.fields[name], sizes or self.sizes(p)
         return stored_count(sizes.of(meta.field.length), meta.encoding, sizes)
 
     def chunk_name(self, name: str, p: int) -> str:
@@ -292,7 +292,7 @@ class Store:
         end = total = 0
         entries, directory = self._entries, self.directory.fd
         for stored in self.stored_fields:
-            name, count = stored.name, self.stored_values(stored.name, p)
+            name, count = stored.name, self.stored_values(stored.name, p, sizes)
             path = chunk_name(name, count, p)
             try:
                 raw, n_read = read_frame(path, entries[name][p], stored, count, buffer, aligned(end), directory)
@@ -317,8 +317,9 @@ class Store:
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
+        sizes = self.sizes(p)
         for stored in self.stored_fields:
-            prefetch_file(self.chunk_name(stored.name, p), self.directory.fd)
+            prefetch_file(chunk_name(stored.name, self.stored_values(stored.name, p, sizes), p), self.directory.fd)
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
