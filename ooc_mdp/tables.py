@@ -337,7 +337,7 @@ def _check_size(
     room = Room.at(store)
     if options.resume:  # part of the disk is taken already, and was confirmed
         room, allow_large = replace(room, disk=None), True
-    processes = workers if isinstance(workers, int) else None
+    processes = max(workers, 1) if isinstance(workers, int) else None
     estimate = estimate_generation(problem, options, room, virtual=virtual, workers=processes)
     check_generation(estimate, room, allow_large)
     if note is not None:

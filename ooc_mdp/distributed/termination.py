@@ -25,7 +25,7 @@ _MAX_LOADING = 300.0
 
 
 class SolveClock(Clock):
-    """Counts the seconds of a solve; as on one machine, those in which code is loaded or compiled do not count."""
+    """Counts the seconds of a solve; those in which workers load or compile code do not count."""
 
     def __init__(self, earlier: float = 0.0) -> None:
         super().__init__(earlier)
@@ -46,6 +46,10 @@ class SolveClock(Clock):
         now = time.monotonic()
         loading = self._loaded + (0.0 if self._loading_since is None else now - self._loading_since)
         return now - self.started - min(loading, _MAX_LOADING)
+
+    def since_made(self) -> float:
+        """As :meth:`of_this_run`: a limit of a solve on several workers is of their work."""
+        return self.of_this_run()
 
 
 async def confirm_quiescent(members: Membership, epoch: int) -> bool:

@@ -156,7 +156,8 @@ class ResidualBounds:
         """As its last visit left them."""
         self.rise, self.fall, self.plain_rise, self.plain_fall = self._present
         self.measured = np.zeros(n, np.bool_)
-        """bool [P]; whether the bounds rest on a load of the partition in this run: nothing is proved before all do."""
+        """bool [P]; whether the bounds rest on a load of the partition in this run, or may be believed without one
+        (`Target.believe_small_arrays`): nothing is proved before all do."""
         self.claimed = np.zeros(n, np.bool_)
         """bool [P]; whether the bounds are those of a checkpoint, which only say how urgent a partition is."""
         self.invalidate()

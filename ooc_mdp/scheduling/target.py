@@ -127,10 +127,20 @@ class Target:
 
         Once there are none, those that were not measured yet: nothing is proved before they were, and they come last.
         """
-        dirty = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
-        owned = True if self._owned is None else self._owned
-        dirty &= owned
-        return dirty if dirty.any() else ~self._bounds.measured & owned
+        above = self._above()
+        return above if above.any() else ~self._bounds.measured & (True if self._owned is None else self._owned)
+
+    def believe_small_arrays(self) -> None:
+        """Let bounds that follow from the store's small arrays count as measured, unless these alone meet the target.
+
+        What is never read is then believed as it is described, but nothing is proved by descriptions alone.
+        """
+        if self._above().any():
+            self._bounds.measured[:] = True
+
+    def _above(self) -> npt.NDArray[np.bool_]:
+        above = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
+        return above if self._owned is None else above & self._owned
 
     def reached(self) -> bool:
         """Whether sweeps are done; tightens a stand-in target that turns out too large."""

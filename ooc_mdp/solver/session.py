@@ -44,6 +44,7 @@ class Clock:
 
     def __init__(self, earlier: float = 0.0) -> None:
         self.restart(earlier)
+        self._made = self.started
 
     def restart(self, earlier: float) -> None:
         """This run begins now, after so many seconds of others."""
@@ -52,6 +53,10 @@ class Clock:
     def seconds(self) -> float:
         """Seconds of work so far, resumed runs included."""
         return self._earlier + self.of_this_run()
+
+    def since_made(self) -> float:
+        """Seconds that count towards a time limit: preparations, such as compiling, included."""
+        return time.monotonic() - self._made
 
     def of_this_run(self) -> float:
         """Seconds of work since it began."""
@@ -85,7 +90,6 @@ class Session:
         self.note, self._watch, self._interrupted = note, watch, interrupted
         run = run or RunOptions()
         self.checkpoint_interval, self._time_limit = run.checkpoint_interval, run.time_limit
-        self._made = time.monotonic()
         self._reported = 0.0
         self._bytes_read = 0
         """At the last report."""
@@ -133,7 +137,7 @@ class Session:
         """What asks the solve to end early: a signal, or the time limit."""
         if self._interrupted():
             return Outcome.INTERRUPTED
-        over = self._time_limit is not None and time.monotonic() - self._made >= self._time_limit
+        over = self._time_limit is not None and self.clock.since_made() >= self._time_limit
         return Outcome.TIME_LIMIT if over else None
 
     def stop(self) -> None:

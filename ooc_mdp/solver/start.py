@@ -82,6 +82,7 @@ def start(
     )
     state.start_backend(values, None)
     state.see_values(values)
+    target.believe_small_arrays()
     return state
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -107,7 +106,7 @@ def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
 def test_choices_left_alone_are_the_options_defaults() -> None:
     assert SolveChoices().options(0.9) == SolveOptions(0.9)
     assert RunChoices().options() == RunOptions()
-    assert ClusterChoices().options("cpu") is None
+    assert ClusterChoices().options() is None
     shared = PartitionChoices().keywords() | ExecutorChoices().keywords()
     assert shared == dict.fromkeys([*TableKeywords.__annotations__, "workers"])
     assert SourceChoices().keywords() == {
@@ -123,8 +122,8 @@ def test_choices_left_alone_are_the_options_defaults() -> None:
 
 def test_choices_become_checked_options() -> None:
     assert SolveChoices(cache="22%", epsilon=0.5).options(0.9) == SolveOptions(0.9, 0.5, cache=CacheSize(share=0.22))
-    assert ClusterChoices(workers=2).options("cpu") == ClusterOptions(workers=2)
-    assert ClusterChoices(scheduler="tcp://a:1").options("cpu") == ClusterOptions(workers="tcp://a:1")
+    assert ClusterChoices(workers=2).options() == ClusterOptions(workers=2)
+    assert ClusterChoices(scheduler="tcp://a:1").options() == ClusterOptions(workers="tcp://a:1")
     with pytest.raises(OptionsError, match="resume needs an output"):
         RunChoices(resume=True).options()
     with pytest.raises(OptionsError, match="--partition-grid 'a' is no list of numbers"):
@@ -133,6 +132,6 @@ def test_choices_become_checked_options() -> None:
     assert ExecutorChoices(workers=2).keywords()["workers"] == 2
     assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
     twice = ClusterChoices(workers=2, scheduler="tcp://a:1")
-    for both in (ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords, partial(twice.options, "cpu")):
+    for both in (ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords, twice.options):
         with pytest.raises(OptionsError, match="--workers and --scheduler contradict each other"):
             both()

@@ -79,7 +79,9 @@ def test_values_are_within_the_certified_bound_of_exact_policy_iteration(
         limits = {} if target is None else {target: share * scale_of(rows, best)}
         cache = data.draw(st.sampled_from(caches(store)), label="cache")
         solution = solved(store, discount, method, cache=cache, **limits)
-        found = ooc_mdp.verify(store, Result(Path("result"), {"fingerprint": store.fingerprint}, solution))
+        found = ooc_mdp.verify(
+            store, Result(Path("result"), {"fingerprint": store.fingerprint, "sense": store.sense}, solution)
+        )
     assert_that_all_claims_hold(solution, store, rows, best, discount)
     assert found.holds
     assert found.invalid_policy_states == 0

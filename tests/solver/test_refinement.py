@@ -108,7 +108,7 @@ def test_verify_confirms_what_was_refined(tmp_path: Path) -> None:
     store = make_store(Case(random_model(6, 40), partitions=4), tmp_path / "s")
     solution = solve(store, 0.9999, epsilon=5e-12, method="policy-iteration")
     assert solution.outcome is Outcome.PROVED
-    identity = {"fingerprint": store.fingerprint}
+    identity = {"fingerprint": store.fingerprint, "sense": store.sense}
     assert ooc_mdp.verify(store, Result(Path("result"), identity, solution)).holds
 
 

@@ -45,6 +45,7 @@ def changed(path: Path, change: Callable[[Arrays], object]) -> None:
     title = path.read_bytes().partition(b"\n")[0].decode()
     facts, arrays = read_checkpoint(path)
     change(arrays)
+    path.unlink()
     write_sealed_file(path, title, facts, arrays)
 
 
@@ -120,8 +121,9 @@ def test_totals_of_a_checkpoint_are_proved_by_the_table(tmp_path: Path, value: f
             name: getattr(first.statistics, name) for name in first.statistics.__dataclass_fields__ if name != "workers"
         }
         | {"workers": []},
+        "method": {"method": "auto", "priority": None, "sweeps_per_visit": 1, "phases": []},
     }
-    write_sealed_file(path, "ooc-mdp checkpoint 4", facts, {"bounds": np.full((13, 2), value)})
+    write_sealed_file(path, "ooc-mdp checkpoint 5", facts, {"bounds": np.full((13, 2), value)})
     again = ooc_mdp.solve(store, 1.0, device="cpu", epsilon=1e-6, output=output, resume=True)
     assert again.outcome.proved
     assert ooc_mdp.verify(store, output).holds

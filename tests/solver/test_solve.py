@@ -204,7 +204,7 @@ def test_verify_agrees_with_every_certificate_and_catches_a_change(
         scale = scale_of(rows, best)
         options = data.draw(st.sampled_from([{"epsilon": 1e-9 * scale}, {"residual": 1e-4 * scale}, {}]))
         solution = solve(store, discount, data.draw(st.sampled_from(METHODS)), **options)
-        identity = {"fingerprint": store.fingerprint}
+        identity = {"fingerprint": store.fingerprint, "sense": store.sense}
         found = ooc_mdp.verify(store, Result(Path("result"), identity, solution))
         assert found.holds
         assert found.invalid_policy_states == 0
@@ -237,7 +237,9 @@ def test_verify_reads_no_row_that_a_state_does_not_have(tmp_path: Path, action: 
     solution = ooc_mdp.solve(store, 0.9, device="cpu")
     policy = solution.policy.copy()
     policy[-1] = action
-    result = Result(Path("result"), {"fingerprint": store.fingerprint}, damaged(solution, policy=policy))
+    result = Result(
+        Path("result"), {"fingerprint": store.fingerprint, "sense": store.sense}, damaged(solution, policy=policy)
+    )
     found = ooc_mdp.verify(store, result)
     assert (found.holds, found.invalid_policy_states) == (False, 1)
 
@@ -247,7 +249,7 @@ def test_verify_refuses_what_is_no_number_and_another_table(tmp_path: Path) -> N
     solution = ooc_mdp.solve(store, 0.9, device="cpu")
     values = solution.values.copy()
     values[7] = np.nan
-    identity = {"fingerprint": store.fingerprint}
+    identity = {"fingerprint": store.fingerprint, "sense": store.sense}
     with pytest.raises(StoreError, match="no finite value for state 7"):
         ooc_mdp.verify(store, Result(Path("result"), identity, damaged(solution, values=values)))
     with pytest.raises(OptionsError, match="another table"):

@@ -149,6 +149,7 @@ def test_facts_of_a_checkpoint(made: Path, tmp_path: Path, each: int) -> None:
     output, refused = tmp_path / "r", 0
     for path, value in alterations(facts, 3, each):
         shutil.rmtree(output, ignore_errors=True)
+        checkpoint_path(output).unlink(missing_ok=True)
         write_sealed_file(checkpoint_path(output), title, altered(facts, path, value), arrays)
 
         def resume() -> None:

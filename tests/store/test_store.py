@@ -371,7 +371,7 @@ def test_a_grid_that_is_not_cut_into_the_partitions(tmp_path: Path) -> None:
     options = ConvertOptions(shape=(6, 10), partition_shape=(3, 4))
     edges = [[0, 2, 6], [0, 10]]
     store = convert(ModelSource(random_model(5, 60)), tmp_path / "s", options)
-    reseal(store.path, lambda attributes: attributes["table"]["state_order"].update(edges=edges))
+    reseal(store.path, lambda attributes: attributes["table"]["state_order"].update(edges=edges, block_shape=[4, 10]))
     with pytest.raises(StoreError, match="state_order whose blocks of the grid are not the partitions"):
         open_store(store.path)
 

@@ -71,7 +71,9 @@ def test_a_loop_that_loses_next_to_nothing_is_solved_in_a_few_visits(
     error = max(abs(Fraction(v) - sign * b) for v, b in zip(solution.values, best, strict=True))
     assert error <= solution.error_bound <= epsilon
     assert solution.statistics.visits < 100
-    assert ooc_mdp.verify(store, Result(Path("r"), {"fingerprint": store.fingerprint}, solution)).holds
+    assert ooc_mdp.verify(
+        store, Result(Path("r"), {"fingerprint": store.fingerprint, "sense": store.sense}, solution)
+    ).holds
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def check_functions(problem: ControlProblem) -> None:
         if values != twice[name]:
             raise OptionsError(
                 f"problem {problem.name!r}: {name} gives other numbers when it is called again with the same values; "
-                f"it must be a function of them alone (docs/guides/control-problems.md)"
+                f"it must be a function of them alone"
             )
 
 

@@ -34,7 +34,7 @@ FUNCTION_NAMES = ("dynamics", "reward_rate", "terminal_reward", "is_terminal", "
 
 _REMEDY = (
     "functions may use state, control, p, constant numbers and tuples of the module, functions of math and NumPy, and "
-    "functions made of these (docs/guides/control-problems.md)"
+    "functions made of these"
 )
 _BUILT_IN_NAMES = """
     abs all any bool complex divmod enumerate float int isinstance len list max min pow range reversed round slice

@@ -60,7 +60,7 @@ def _check_repeatable(file: str, first: ControlProblem) -> None:
         raise OptionsError(
             f"{file}: problem {first.name!r} is another one each time that the file is run: {', '.join(different)} "
             f"differ{'s' if len(different) == 1 else ''}; write constants into the file, not random numbers, times or "
-            f"hashes (docs/guides/control-problems.md)"
+            f"hashes"
         )
 
 

@@ -302,12 +302,12 @@ def test_numbers_and_types_of_numpy_are_options_too(tmp_path: Path, dtype: Any) 
     [
         ({"partitions": 4.0}, "partitions is 4.0, which is no whole number"),
         ({"threads": 1.5}, "threads is 1.5, which is no whole number"),
-        ({"partition_size": 4e4}, "a size is 40000.0, which is no whole number"),
-        ({"partition_grid": 2}, "partition_grid is 2; give a whole number for each axis"),
-        ({"partition_grid": "2,2"}, "partition_grid is '2,2'; give a whole number for each axis"),
+        ({"partition_size": 4e4}, "partition_size is 40000.0 of type float; give bytes"),
+        ({"partition_grid": 2}, "partition_grid is 2 of type int; give a whole number for each axis"),
+        ({"partition_grid": "2,2"}, "partition_grid is '2,2' of type str; give a whole number for each axis"),
         ({"partition_shape": (5.0, 5.0)}, "partition_shape along an axis is 5.0, which is no whole number"),
         ({"dtype": "half"}, "dtype is 'float16'; give float32 or float64"),
-        ({"dtype": object()}, "give float32 or float64"),
+        ({"dtype": object()}, "of type object; give 'float32' or"),
     ],
 )
 def test_what_is_no_option_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -100,23 +100,23 @@ def test_a_stated_array_that_a_partition_lacks_is_stored_with_its_default(tmp_pa
 @pytest.mark.parametrize(
     ("name", "parameters", "partitions", "fingerprint"),
     [
-        ("GW-24x4", {"seed": 1}, 16, "a5b5a14186bb2d59826d9c7e1a949301a96b789355b1e23630b38e0182a6ec12"),
-        ("QK-20", {"seed": 1}, 9, "7c27fda881894ddc778f54799c0d2dc78355c43329655c2b0dbb34fc5f719d76"),
+        ("GW-24x4", {"seed": 1}, 16, "a669215466c1651dc2327234647e99fb8adab3a97c1f5230ee4dd43c391116ff"),
+        ("QK-20", {"seed": 1}, 9, "fb5c13412e54a53a08ff278065493a94c94ec1e61dcd08dc7d83b25cd0690562"),
         (
             "random",
             {"states": 3000, "actions": 4, "successors": 7, "seed": 3},
             11,
-            "1a0e90ac84780490cf8612caa98ac6907744134d3718e1085802bf48351baad6",
+            "37063370d82b5907994bcea0386c4b0c46d0a3f796fcf45b8a72ae55ead4c462",
         ),
         (
             "integer-mountain-car",
             {"scale": 1000},
             9,
-            "ca6481f0a86d94ea7da5af38771238d1c88a8de0a7224572a4eed1e2553a4402",
+            "83e1ee538ee7c6daeb50e61519954c297465b4e777f85279480654f9390b07d9",
         ),
     ],
 )
-def test_stores_have_the_fingerprints_from_before_schemas(
+def test_stores_have_the_fingerprints_of_format_4(
     name: str, parameters: dict[str, Any], partitions: int, fingerprint: str, tmp_path: Path
 ) -> None:
     assert ooc_mdp.generate(name, tmp_path / "s", parameters, partitions=partitions).fingerprint == fingerprint
