@@ -16,7 +16,7 @@ from reader_mutations import mutated
 from reader_seeds import SEEDS, Parts
 from reader_worker import ReaderProcess, read_all_ways, write_files
 
-from ooc_mdp.errors import InputError
+from ooc_mdp.errors import InputError, StoreError
 from ooc_mdp.io.registry import FORMAT_NAMES, ReadOptions, open_source
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -55,7 +55,7 @@ def test_a_seed_is_a_model(name: str, tmp_path: Path) -> None:
     [
         (IndexError("out of bounds"), "IndexError: out of bounds"),
         (MemoryError(), "MemoryError"),
-        (InputError("m", "x" * 2000), "a message of 2003 characters"),
+        (StoreError("x" * 2000), "a message of 2000 characters"),
         (InputError("m", "\x1b[31m"), "a message of 8 characters"),
         (InputError("m", "short"), ""),
     ],
