@@ -63,6 +63,8 @@ def test_the_peak_of_every_command_is_within_its_plan(shape: str, tmp_path: Path
         ("check", store),
     ):
         ran = run(*words)
+        if "compiling" in ran.said:  # the compiler's own memory is in no plan
+            ran = run(*words, "--overwrite")
         assert ran.peak <= 1.05 * ran.planned + SLACK, f"{words[0]}: {ran.said}"
 
 

@@ -18,7 +18,7 @@ _VISIT_SWEEPS = 1000
 
 def exact_p_eva(s: SolveState) -> Steps:
     """Visit the partition of highest exact priority, then recompute those of its dependents."""
-    for p in np.flatnonzero(~np.isfinite(s.target.bounds()) | ~s.bounds.measured).tolist():
+    for p in np.flatnonzero(~np.isfinite(s.target.bounds()) | ~(s.visited & s.bounds.measured)).tolist():
         s.recompute_priority(p)
         yield
     while True:
