@@ -160,7 +160,7 @@ def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, n
 
 
 def _check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
-    """OptionsError where a result is of another sense, or of another table and nobody wants it measured on this one."""
+    """OptionsError where a result is of another sense, or of another table without `other_store`."""
     if result.solution.values.size != store.n_states:
         raise OptionsError(
             f"{result.path} has values of {result.solution.values.size} states, {store.name} has {store.n_states}"

@@ -1,4 +1,4 @@
-"""Copies of stores in which one thing is another, sealed as whoever can write them could do it."""
+"""Copies of stores in which one thing is another, sealed as a program that writes stores could do it."""
 
 from __future__ import annotations
 
