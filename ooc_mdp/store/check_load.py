@@ -1,8 +1,8 @@
 """Compares a partition with what the small arrays say of it, the first time that it is loaded.
 
 Bounds are proved from reward and duration ranges, row sums, coupling and boundary, none of which a load needs in order
-to decode a partition. A program that can seal a store can seal false ones; they are found in the partitions that a solve
-loads. Later loads have the checksums of the first one. `ooc_mdp.store.check_table` reports every fault; here the
+to decode a partition. A program that can seal a store can seal false ones; they are found in the partitions that a
+solve loads. Later loads have the checksums of the first one. `ooc_mdp.store.check_table` reports every fault; here the
 first one ends the load.
 """
 
