@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # longer, and its threads wait by turning round. Set before NumPy is loaded; processes that tests start have it too.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# JAX, a peer in the benchmarks, takes three quarters of a device for itself unless it is asked not to, and tests that run
-# beside it find no memory. Set before JAX is loaded.
+# JAX, a peer in the benchmarks, takes three quarters of a device for itself unless it is asked not to, and tests beside
+# it find no memory. Set before JAX is loaded.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # Dask's profiler of workers, which are threads of this process in most tests, has crashed Python 3.11.7 once, as it

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,17 @@ from ooc_mdp.store.damage import REMEDY
 from ooc_mdp.store.encodings import RowLayout
 from ooc_mdp.store.layout import PartitionSizes
 
+if TYPE_CHECKING:
+    from ooc_mdp.store.load_loops import Measured
+
 __all__ = ["LoadCheck", "SizedTable", "check_bytes", "check_pointers"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _ROUNDED_UP = 1e-12
 """Share by which the writer rounds coupling masses up."""
 _COUPLING_EXCESS = 1e-9
+_SPACING_AT_1 = {4: 2.0**-23, 8: 2.0**-52}
+"""Of floats of so many bytes."""
 
 
 def check_bytes(n_states: int) -> int:
@@ -87,107 +92,88 @@ class LoadCheck:
         ------
         StoreError : what the table says of the partition is not what its arrays give.
         """
-        p = part.index
+        from ooc_mdp.store.load_loops import measure_partition
+
+        p, coupling = part.index, self._table.coupling
         if self._checked[p]:
             return
-        self._check_values(part)
-        coupled, ends = self._check_halo(part)
+        coupled = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
+        ends, mass = np.zeros((coupled.size, 2), np.int64), np.zeros(coupled.size)
+        found = measure_partition(
+            part.successors, part.probabilities, part.successor_ptr, part.successors_per_action,
+            part.rewards, part.durations, part.terminal_rewards, part.action_ptr,
+            part.n_states, part.halo, p, self._table.partition_ptr, coupled, ends, mass,
+        )  # fmt: skip
+        self._check_ranges(part, found)
+        self._check_halo(p, found, coupled)
         if part.n_rows:
-            self._check_rows(part, coupled, ends)
+            self._check_rows(part, found, coupled, mass)
         self._check_boundary(part, coupled, ends)
 
     def _refuse(self, name: str, p: int, why: str) -> StoreError:
         return StoreError(f"{self._table.name} contradicts itself: {name} of partition {p}: {why}; {REMEDY}")
 
-    def _check_values(self, part: PartitionTable) -> None:
+    def _check_ranges(self, part: PartitionTable, found: Measured) -> None:
         """Ranges of rewards and durations."""
-        terminal = np.empty(0, np.bool_) if part.actions_per_state else part.action_ptr[1:] == part.action_ptr[:-1]
-        paid = part.terminal_rewards[terminal] if part.terminal_rewards.size and terminal.size else np.empty(0)
-        if terminal.any() and not paid.size:
-            paid = np.zeros(1)
-        found = [(a.min(), a.max()) for a in (part.rewards, paid) if a.size]
-        rewards = float(np.min([low for low, _ in found])), float(np.max([high for _, high in found]))
-        self._compare("reward_range", part.index, self._table.reward_range, rewards)
+        p, table = part.index, self._table
+        self._compare("reward_range", p, table.reward_range, (found.least_reward, found.largest_reward))
         if part.durations.size:
-            durations = float(part.durations.min()), float(part.durations.max())
-            self._compare("duration_range", part.index, self._table.duration_range, durations)
-        elif not (self._table.duration_range[part.index] == 1.0).all() and part.n_rows:
-            self._compare("duration_range", part.index, self._table.duration_range, (1.0, 1.0))
+            self._compare("duration_range", p, table.duration_range, (found.least_duration, found.largest_duration))
+        elif part.n_rows:
+            self._compare("duration_range", p, table.duration_range, (1.0, 1.0))
 
     def _compare(
         self, name: str, p: int, stored: FloatArray, found: tuple[float, float], tolerance: float = 0.0
     ) -> None:
         """Refuse a range that is not the one found, up to a share of it; one that is no number differs from all."""
-        due = stored[p]
-        if not all(a == b or abs(a - b) <= tolerance * abs(b) for a, b in zip(due.tolist(), found, strict=True)):
-            raise self._refuse(name, p, f"says {due.tolist()}, the table gives {found}")
+        due = stored[p].tolist()
+        if not all(a == b or abs(a - b) <= tolerance * abs(b) for a, b in zip(due, found, strict=True)):
+            raise self._refuse(name, p, f"says {due}, the table gives {found}")
 
-    def _check_halo(self, part: PartitionTable) -> tuple[IntArray, IntArray]:
-        """The partitions that the small arrays couple to this one, and where in the halo the states of each are.
-
-        Returns
-        -------
-        int64 [k]; int64 [k, 2], (0, 0) for the partition itself
-        """
-        p, halo, coupling, ptr = part.index, part.halo, self._table.coupling, self._table.partition_ptr
-        if not (halo[1:] > halo[:-1]).all():
+    def _check_halo(self, p: int, found: Measured, coupled: IntArray) -> None:
+        """The halo has states of the partitions that the small arrays couple to this one, and of no others."""
+        if found.halo_fault == 1:
             raise self._refuse("halo", p, "its states do not ascend")
-        coupled = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
-        ends = np.searchsorted(halo, np.stack([ptr[coupled], ptr[coupled + 1]], axis=1))
-        counts = ends[:, 1] - ends[:, 0]
-        own = coupled == p
-        if counts[own].any():
+        if found.halo_fault == 2:
             raise self._refuse("halo", p, "it holds states of the partition itself")
-        if counts.sum() != halo.size or not (counts[~own] > 0).all():
+        if found.halo_fault:
             raise self._refuse(
                 "coupling_partitions", p, f"says {coupled.tolist()[:20]}, its halo has states of other partitions"
             )
-        ends[own] = 0
-        return coupled, ends
 
-    def _check_rows(self, part: PartitionTable, coupled: IntArray, ends: IntArray) -> None:
+    def _check_rows(self, part: PartitionTable, found: Measured, coupled: IntArray, mass: FloatArray) -> None:
         """Row sums, and the mass into each partition."""
-        from ooc_mdp.store.load_loops import measure_rows
-
         p, longest = part.index, int(self._table.max_successors[part.index])
-        own = int(np.searchsorted(coupled, p))
-        slots = np.repeat(np.arange(coupled.size, dtype=np.int32), ends[:, 1] - ends[:, 0])
-        mass = np.zeros(coupled.size)
-        least, largest, apart, wrong = measure_rows(
-            part.successors, part.probabilities, part.successor_ptr, part.successors_per_action, part.durations,
-            part.n_states, own, slots, mass, np.zeros(coupled.size),
-        )  # fmt: skip
-        if wrong >= 0:
-            raise self._refuse("probabilities", p, f"one in local row {wrong} is negative or not a number")
-        tolerance = ROW_SUM_TOLERANCE * 1.001 + longest * float(np.finfo(part.probabilities.dtype).eps)
-        if not apart <= tolerance:
+        if found.wrong_row >= 0:
+            raise self._refuse("probabilities", p, f"one in local row {found.wrong_row} is negative or not a number")
+        apart = found.furthest_from_1
+        if not apart <= ROW_SUM_TOLERANCE * 1.001 + longest * _SPACING_AT_1[part.probabilities.dtype.itemsize]:
             raise self._refuse("probabilities", p, f"a row sums to something that differs from 1 by {apart:.3g}")
         # Sums of one row in two orders differ by so much.
         rounding = 2 * (longest + 2) * _UNIT_ROUNDOFF
-        sums = (least, largest) if least <= largest else (1.0, 1.0)
+        sums = found.least_sum, found.largest_sum
         self._compare("row_sum_range", p, self._table.row_sum_range, sums, rounding)
         coupling = self._table.coupling
         stored = coupling.mass[coupling.ptr[p] : coupling.ptr[p + 1]]
-        low, high = mass * (1 - rounding), mass * (1 + _ROUNDED_UP) + _COUPLING_EXCESS
-        wrong_mass = ~((stored >= low) & (stored <= high))
-        if wrong_mass.any():
-            i = int(np.argmax(wrong_mass))
+        right = (stored >= mass * (1 - rounding)) & (stored <= mass * (1 + _ROUNDED_UP) + _COUPLING_EXCESS)
+        if not right.all():
+            i = int(np.argmin(right))
             sent = f"{float(stored[i])!r} into partition {coupled[i]}, its rows send {float(mass[i])!r}"
             raise self._refuse("coupling_mass", p, sent)
 
     def _check_boundary(self, part: PartitionTable, coupled: IntArray, ends: IntArray) -> None:
         """That states in the halos of other loaded partitions are marked as boundary; then the partition is checked."""
-        from ooc_mdp.store.load_loops import mark_halo, mark_own
+        from ooc_mdp.store.load_loops import mark_boundary
 
         p = part.index
         with self._lock:
             if self._checked[p]:
                 return
-            state = mark_own(self._boundary, part.first_state, part.boundary)
-            if state >= 0:
+            state, q = mark_boundary(
+                self._boundary, part.first_state, part.boundary, part.halo, coupled, ends, self._checked
+            )
+            if state >= 0 and q < 0:
                 raise self._refuse("boundary", p, f"state {state} is not in it, and another partition reads it")
-            for q, (begin, end) in zip(coupled.tolist(), ends.tolist(), strict=True):
-                state = mark_halo(self._boundary, part.halo[begin:end], bool(self._checked[q]))
-                if state >= 0:
-                    raise self._refuse("boundary", q, f"state {state} is not in it, and partition {p} reads it")
+            if state >= 0:
+                raise self._refuse("boundary", q, f"state {state} is not in it, and partition {p} reads it")
             self._checked[p] = True
