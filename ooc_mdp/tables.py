@@ -417,7 +417,7 @@ def open_problem(
     ----------
     name : a problem, as for :func:`generate`, or a .py file that defines one.
     parameters : its options.
-    device : what computes the rows of a control problem; others are computed by the CPU.
+    device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem. Other problems use the CPU.
     allow_large, progress, note : as for :func:`generate`.
     **table : see :class:`TableKeywords`.
 
@@ -429,11 +429,9 @@ def open_problem(
     """
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.io.recomputed_table import RecomputedTable
-    from ooc_mdp.problems.control.discretisation import DiscretisedProblem
     from ooc_mdp.problems.registry import make_problem
 
-    problem = make_problem(name, parameters)
-    problem = select_rows(problem, device if isinstance(problem, DiscretisedProblem) else "cpu", note)
+    problem = select_rows(make_problem(name, parameters), device, note)
     options = _options(table, default_dtype=problem.default_dtype)
     _check_size(problem, options, Path.cwd(), allow_large, note, virtual=True)
     return RecomputedTable.after_first_pass(problem, options, Path(name).name, progress)

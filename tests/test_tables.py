@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ooc_mdp
+from ooc_mdp.errors import OptionsError
 
 SHARED = (
     "dtype",
@@ -21,6 +22,7 @@ SHARED = (
     "partition_shape",
     "threads",
 )
+LONG = pytest.param("cuda:" + "9" * 5000, id="cuda:99...")
 MAKERS = [ooc_mdp.convert, ooc_mdp.generate, ooc_mdp.open_problem]
 
 
@@ -60,6 +62,26 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_likely_one(
 def test_a_keyword_that_resembles_none_is_a_type_error_too() -> None:
     with pytest.raises(TypeError, match=r"^generate\(\) got an unexpected keyword argument 'zzz'$"):
         ooc_mdp.generate("GW-8x4", "maze.zarr", zzz=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("problem", ["GW-8x4", "random", "mountain-car"])
+@pytest.mark.parametrize("device", ["nonsense", "", "cuda:", "cuda:-1", "cuda:0.5", "CPU", LONG])
+def test_an_unknown_device_is_refused_for_every_problem(problem: str, device: str, tmp_path: Path) -> None:
+    makers = (
+        lambda: ooc_mdp.open_problem(problem, device=device),
+        lambda: ooc_mdp.generate(problem, tmp_path / "s", device=device),
+        lambda: ooc_mdp.generate(problem, tmp_path / "s", device=device, virtual=True),
+    )
+    for make in makers:
+        with pytest.raises(OptionsError, match=r"^unknown device '.*'; there are cpu, cuda:0") as refusal:
+            make()
+        assert len(str(refusal.value)) < 200
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gpu_is_not_accepted_for_rows_that_it_cannot_compute() -> None:
+    with pytest.raises(OptionsError, match="cuda:0 computes rows of control problems only, not those of 'random'"):
+        ooc_mdp.open_problem("random", device="cuda:0")
 
 
 def test_a_source_with_a_grid_is_cut_into_blocks_as_a_problem_is(tmp_path: Path) -> None:

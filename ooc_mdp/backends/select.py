@@ -10,6 +10,7 @@ from ooc_mdp.backends.device_kernels import device_kernels
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import DEFAULT_KERNEL, Stopping, SweepOrder
 from ooc_mdp.problems.problem import Problem
+from ooc_mdp.quoting import quote
 
 __all__ = ["select_backend", "select_rows"]
 
@@ -90,11 +91,11 @@ def _cuda_number(device: str) -> int | None:
     """Number of the CUDA device, None for the CPU."""
     if device == "cpu":
         return None
-    match = re.fullmatch(r"cuda(?::(\d+))?", device)
+    match = re.fullmatch(r"cuda(?::([0-9]{1,6}))?", device)
     if match is not None:
         return int(match[1] or 0)
     if device != "auto":
-        raise OptionsError(f"unknown device {device!r}; there are cpu, cuda:0 (or another number), and auto")
+        raise OptionsError(f"unknown device {quote(device)}; there are cpu, cuda:0 (or another number), and auto")
     from ooc_mdp.backends.cuda.device import device_count
 
     return 0 if device_count() > 0 else None
