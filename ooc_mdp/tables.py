@@ -185,7 +185,8 @@ def convert(
         calling script again: call from under ``if __name__ == "__main__":``. All workers must see the directory of the
         store under the same path.
     progress : called with (what, done, of how many).
-    note : called with the memory plan, once the source has been read.
+    note : called with the memory plan, once the source has been read, and with what the source has and the store does
+        not keep, such as labels.
     **table : see :class:`TableKeywords`.
 
     Raises
@@ -209,9 +210,13 @@ def convert(
     try:
         provenance = {"normalize": normalize, "reward_model": reward_model}
         with _executor(workers) as executor:
-            return convert_source(
+            built = convert_source(
                 opened, store, options, provenance=provenance, progress=progress, executor=executor, note=note
             )
+        left_out = opened.left_out.sentence(opened.path)
+        if note is not None and left_out is not None:
+            note(left_out)
+        return built
     finally:
         opened.close()
 

@@ -31,6 +31,7 @@ import numpy as np
 from ooc_mdp.errors import InputError, MissingExtraError
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.gymnasium_table import TransitionTable
+from ooc_mdp.io.left_out import INITIAL_STATES, LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 
@@ -70,8 +71,8 @@ def _arguments(source: str, query: str) -> dict[str, Any]:
     return arguments
 
 
-def _table(source: str) -> TransitionTable:
-    """P of the environment, compared with its spaces."""
+def _table(source: str) -> tuple[TransitionTable, bool]:
+    """P of the environment, compared with its spaces, and whether it has a distribution of initial states."""
     try:
         import gymnasium
     except ModuleNotFoundError:
@@ -84,13 +85,14 @@ def _table(source: str) -> TransitionTable:
         try:
             own = env.unwrapped
             table, states, actions = (getattr(own, each, None) for each in ("P", "observation_space", "action_space"))
+            starts = getattr(own, "initial_state_distrib", None) is not None
         finally:
             env.close()
     except (Exception, SystemExit) as error:
         why = str(error)[:400] or "no message"
         raise InputError(source, f"gymnasium.make({name!r}) failed: {type(error).__name__}: {why}") from None
     _check_kind(source, name, table)
-    return TransitionTable(source, table, _count(source, states), _count(source, actions))
+    return TransitionTable(source, table, _count(source, states), _count(source, actions)), starts
 
 
 def _check_kind(source: str, name: str, table: Any) -> None:
@@ -152,8 +154,11 @@ class _GymnasiumSource:
 
     def __init__(self, source: str, options: ReadOptions) -> None:
         self.path = source
+        self.left_out = LeftOut()
         self._options = options
-        table = _table(source)
+        table, starts = _table(source)
+        if starts:
+            self.left_out.add(INITIAL_STATES)
         raw = table.raw()
         # All rows are checked here: a terminal state's rows are left out below.
         check_block(source, 0, raw, n_states=table.n_states, normalize=options.normalize)

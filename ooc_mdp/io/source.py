@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ooc_mdp.model.mdp import Block
+
+if TYPE_CHECKING:
+    from ooc_mdp.io.left_out import LeftOut
 
 __all__ = ["BlockReader", "Format", "ReadOptions", "Source"]
 
@@ -42,6 +45,8 @@ class Source(Protocol):
     format: str
     n_states: int | None
     """Number of states where the source announces it (blocks are checked against it), else None until all is read."""
+    left_out: LeftOut
+    """What the source has and a store does not keep; complete once all blocks were read."""
 
     def blocks(self) -> Iterator[BlockReader]:
         """Block readers in state order; together they cover every state once."""

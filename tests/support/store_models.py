@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.source import BlockReader
 from ooc_mdp.model.mdp import Block, Rows
 from ooc_mdp.problems.problem import RowBounds
@@ -102,6 +103,7 @@ class ModelSource:
     def __init__(self, model: Model, block: int = 7) -> None:
         self.model, self.block = model, block
         self.n_states: int | None = None
+        self.left_out = LeftOut()
         self.checks = 0
 
     def blocks(self) -> Iterator[BlockReader]:

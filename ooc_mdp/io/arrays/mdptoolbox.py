@@ -47,6 +47,7 @@ from ooc_mdp.io.arrays.in_memory import (
 )
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
+from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.model.mdp import FloatArray
@@ -82,6 +83,7 @@ class MdptoolboxSource:
 
     def __init__(self, path: str, options: ReadOptions, opened: Callable[[], _Opened], files: ExitStack) -> None:
         self.path = path
+        self.left_out = LeftOut()
         self._options = options
         self._opened = opened
         self._files = files

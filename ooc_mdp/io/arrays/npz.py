@@ -27,6 +27,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
+from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.model.mdp import IntArray
@@ -105,6 +106,7 @@ class _ArraysSource:
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
+        self.left_out = LeftOut()
         self._options = options
         self._archive = ZipArrays(path)
         try:

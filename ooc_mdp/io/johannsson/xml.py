@@ -37,6 +37,7 @@ from defusedxml.sax import make_parser
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.compressed import Decompressed
+from ooc_mdp.io.left_out import ACTION_NAMES, LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.io.text.errors import Field, number_error
@@ -114,6 +115,8 @@ class _Handler(ContentHandler):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
+        self.action_names: set[str] = set()
+        """What the list of actions says of them besides their ids."""
         self._stack: list[str] = []
         self._seen: set[str] = set()
         self.events = 0
@@ -177,6 +180,7 @@ class _Handler(ContentHandler):
             self._seen.add(name)
         self._stack.append(name)
         if self._in_names():
+            self.action_names.update(attributes[each] for each in attributes.getNames() if each != "id")
             return
         if name == "MDP" and not set(attributes.getNames()) <= set(_ROOT):
             raise self.error(
@@ -317,6 +321,7 @@ class _XmlSource:
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
         self.n_states: int | None = None
+        self.left_out = LeftOut()
         self._options = options
         self._handler = _Handler(path)
 
@@ -331,6 +336,8 @@ class _XmlSource:
                 fed = 0
             while handler.blocks:
                 yield self._block_reader(handler.blocks.pop(0))
+        if handler.action_names:
+            self.left_out.add(ACTION_NAMES, handler.action_names)
         if handler.rows.first_state < handler.n_states:
             handler.cut()
         while handler.blocks:

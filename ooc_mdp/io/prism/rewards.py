@@ -71,6 +71,11 @@ class _Structure:
     name: str | None
     files: tuple[TextFile, ...]
 
+    @property
+    def shown(self) -> str:
+        """Its name, else its number, else "unnamed"."""
+        return self.name or self.label or "unnamed"
+
 
 @njit(cache=True, nogil=True)
 def _place(  # type: ignore[no-untyped-def]
@@ -237,14 +242,8 @@ def _companion_structures(tra: Path, dtmc: bool) -> Iterator[_Structure]:
     InputError : a file is there twice, plain and compressed.
     """
     groups: dict[str, dict[str, Path]] = {}
-    tra = Path(plain_name(str(tra)))
-    pattern = re.compile(re.escape(tra.stem) + r"([1-9][0-9]{0,8})?\.(srew|trew)")
-    for path in sorted(tra.parent.iterdir()):
-        name = plain_name(path.name)
-        match = pattern.fullmatch(name)
-        if match is None or (match[1] and companion_files(path.with_name(name).with_suffix(".tra"))):
-            continue
-        files = groups.setdefault(match[1] or "", {})
+    for label, path in _companion_rewards(tra):
+        name, files = plain_name(path.name), groups.setdefault(label, {})
         if name in files:
             why = f"{files[name].name} is there as well; keep one of the two, or name one by --rewards"
             raise InputError(path, why)
@@ -253,6 +252,17 @@ def _companion_structures(tra: Path, dtmc: bool) -> Iterator[_Structure]:
         files_of = tuple(TextFile(path) for path in groups[label].values())
         headers = (read_header(file, (_kind(file, dtmc).counts,), _COUNTS) for file in files_of)
         yield _Structure(label, next((header.name for header in headers if header.name), None), files_of)
+
+
+def _companion_rewards(tra: Path) -> Iterator[tuple[str, Path]]:
+    """Files named like reward files of a .tra file, with the number after the stem ("" without one)."""
+    tra = Path(plain_name(str(tra)))
+    pattern = re.compile(re.escape(tra.stem) + r"([1-9][0-9]{0,8})?\.(srew|trew)")
+    for path in sorted(tra.parent.iterdir()):
+        name = plain_name(path.name)
+        match = pattern.fullmatch(name)
+        if match is not None and not (match[1] and companion_files(path.with_name(name).with_suffix(".tra"))):
+            yield match[1] or "", path
 
 
 def companion_files(path: Path) -> list[Path]:
@@ -265,8 +275,8 @@ def _names(files: tuple[TextFile, ...]) -> str:
     return " + ".join(os.path.basename(file.path) for file in files)
 
 
-def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[TextFile, ...]:
-    """The reward files to read with a .tra file: the named one, its companion files, or none.
+def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[tuple[TextFile, ...], list[str]]:
+    """The reward files to read with a .tra file (the named one, its companion files, or none), and the files left out.
 
     Raises
     ------
@@ -279,21 +289,23 @@ def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[TextFile
                 f"{tra}: --rewards names the file, --reward-model chooses among the companion files of the .tra; leave "
                 f"one out"
             )
-        return (TextFile(options.rewards),)
+        named = TextFile(options.rewards)
+        others = [path.name for _, path in _companion_rewards(Path(tra)) if not path.samefile(options.rewards)]
+        return (named,), others
     structures = list(_companion_structures(Path(tra), dtmc))
     chosen = _chosen(tra, structures, options.reward_model)
-    for structure in structures:
-        if structure is not chosen:
-            for file in structure.files:
-                file.close()
-    return chosen.files if chosen else ()
+    left = [structure for structure in structures if structure is not chosen]
+    for structure in left:
+        for file in structure.files:
+            file.close()
+    return chosen.files if chosen else (), [structure.shown for structure in left]
 
 
 def _chosen(tra: str, structures: list[_Structure], wanted: str | None) -> _Structure | None:
     """The structure that is meant; None where there is none and none is wanted."""
     if wanted is None and len(structures) <= 1:
         return structures[0] if structures else None
-    shown = (f"{shorten(printable(s.name or s.label or 'unnamed'))} ({_names(s.files)})" for s in structures[:_LISTED])
+    shown = (f"{shorten(printable(s.shown))} ({_names(s.files)})" for s in structures[:_LISTED])
     listed = ", ".join(shown) + (", ..." if len(structures) > _LISTED else "")
     if wanted is None:
         raise InputError(tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}")

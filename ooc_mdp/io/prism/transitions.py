@@ -2,7 +2,7 @@
 
     3 4 6            3 states, 4 choices, 6 transitions
     0 0 0 0.5        state, choice, successor, probability
-    0 0 1 0.5 go     perhaps an action's name, which is dropped
+    0 0 1 0.5 go     perhaps an action's name, which is left out
 
 Lines are ordered by state, then choice; choices of a state are 0, 1, ... A state without any line is a *state
 without action*: it is terminal, its value is its state reward. So the header may announce more states than
@@ -16,7 +16,7 @@ file. The probabilities of a transition given twice are added up. Comments (#), 
 A DTMC is an MDP of one action per state. Its comment is required, as a CTMC's file, whose numbers are rates, looks the
 same without. Other types of models are errors. Rewards are those of --rewards FILE or of the companion files with the
 same stem; without any they are 0. All files may be compressed. Companion files .sta and .lab are only compared with the
-number of states.
+number of states; what they say is left out.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
 
@@ -31,6 +31,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.foreign import PEXP, is_name, model_kind
+from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES, VALUATIONS
 from ooc_mdp.io.prism.header import Header, read_header
 from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, companion_files
 from ooc_mdp.io.raw_rows import RawRows
@@ -52,6 +53,8 @@ _COUNTS = [
 _DTMC_FIELDS = (_FIELDS[0], *_FIELDS[2:])
 _DTMC_COUNTS = [_COUNTS[0], _COUNTS[2]]
 _DTMC = "DTMC"
+_LOOK = 1 << 14
+"""Bytes at the beginning and the end of a companion file that are examined."""
 
 
 class _PrismSource(TextSource):
@@ -66,12 +69,13 @@ class _PrismSource(TextSource):
         self.n_states, self._transitions = header.counts[0], header.counts[-1]
         self._choices = None if self._dtmc else header.counts[1]
         self._check_counts()
-        self._rewards = [
-            RewardFile(file, header.counts[:-1], path, self._dtmc) for file in choose_rewards(path, options, self._dtmc)
-        ]
-        for suffix in (".sta", ".lab"):
+        chosen, others = choose_rewards(path, options, self._dtmc)
+        self._rewards = [RewardFile(file, header.counts[:-1], path, self._dtmc) for file in chosen]
+        if others:
+            self.left_out.add(REWARD_STRUCTURES, others)
+        for suffix, kind in ((".sta", VALUATIONS), (".lab", LABELS)):
             for companion in companion_files(Path(plain_name(path)).with_suffix(suffix)):
-                _check_companion_file(TextFile(companion), suffix, self.n_states, path)
+                self.left_out.add(kind, _check_companion_file(TextFile(companion), suffix, self.n_states, path))
 
     def _check_type(self, header: Header) -> None:
         """Raise InputError for a type of model that is not read."""
@@ -100,7 +104,9 @@ class _PrismSource(TextSource):
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
         fields, foreign = (_DTMC_FIELDS, _section) if self._dtmc else (_FIELDS, _foreign_line)
-        table = column_table(self.file, segment.begin, segment.end, fields, word=True, foreign=foreign)
+        table = column_table(
+            self.file, segment.begin, segment.end, fields, word=True, foreign=foreign, names=self._add_names
+        )
         if self._dtmc:
             table = replace(table, ints=np.insert(table.ints, 1, 0, axis=0))
         raw, error = group_rows(self.file, table, segment, self.n_states, gaps=True, numbered=True)
@@ -109,6 +115,10 @@ class _PrismSource(TextSource):
             for file in self._rewards:
                 raw = _with_rewards(raw, file, segment)
         return raw, error
+
+    def _add_names(self, names: list[str]) -> None:
+        if names:
+            self.left_out.add(ACTION_NAMES, names)
 
     def check_totals(self) -> None:
         """Compare the totals with the header.
@@ -177,9 +187,10 @@ def _foreign_line(raw: bytes) -> str | None:
     return _section(raw)
 
 
-def _check_companion_file(file: TextFile, suffix: str, n_states: int, tra: str) -> None:
-    """Check that the last line of a .sta or .lab file names a state of the .tra file."""
-    begin = max(0, file.size - (1 << 14))
+def _check_companion_file(file: TextFile, suffix: str, n_states: int, tra: str) -> list[str]:
+    """Check that the last line of a .sta or .lab file names a state of the .tra file; return what it names."""
+    names = _declared_names(file.read(0, _LOOK), suffix)
+    begin = max(0, file.size - _LOOK)
     for line in reversed(file.read(begin, file.size - begin).split(b"\n")):
         match = re.match(rb"[ \t]*([0-9]+)[ \t]*:", line)
         if match is None:
@@ -192,6 +203,16 @@ def _check_companion_file(file: TextFile, suffix: str, n_states: int, tra: str) 
             raise InputError(file.path, f"{message}; take it away if they do not belong together")
         break
     file.close()
+    return names
+
+
+def _declared_names(head: bytes, suffix: str) -> list[str]:
+    """The labels (`0="init" 1="goal"`) or variables (`(x,y)`) in the first line of a companion file."""
+    line = next(iter(first_lines(head)), b"").decode("utf-8", "replace")
+    if suffix == ".lab":
+        return re.findall(r'[0-9]+="([^"]*)"', line)
+    variables = re.fullmatch(r"\((.*)\)", line)
+    return variables[1].split(",") if variables else []
 
 
 class PrismFormat:

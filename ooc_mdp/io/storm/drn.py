@@ -9,7 +9,7 @@
 
 A DTMC has one action per state. Rewards are r(s) + r(s,a) of one reward model: the only one, which may have no name, or
 the one that --reward-model names; a missing [..] is 0, as in Storm. A state without action is terminal. Labels and
-action names are dropped; an exit rate `!2.5` or an observation `{3}` in the place of the rewards is an error. CTMCs,
+action names are left out; an exit rate `!2.5` or an observation `{3}` in the place of the rewards is an error. CTMCs,
 Markov automata, POMDPs, games, parameters, placeholders and intervals are errors. Source: Storm's DirectEncodingParser
 and DirectEncodingExporter, stormchecker.org.
 """
@@ -26,6 +26,7 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.foreign import model_kind
+from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.storm.drn_lines import parse_drn
@@ -50,6 +51,7 @@ from ooc_mdp.io.text.source import (
     truncate_rows,
     truncate_table,
 )
+from ooc_mdp.io.text.words import no_words, texts_of
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["DRN", "DrnFormat"]
@@ -59,6 +61,8 @@ _ID = Field("state id", True)
 _REWARD = Field("reward", False)
 _TARGET = (Field("successor", True), Field("probability", False))
 _BLANKS = " \t\r"
+_NO_NAME = "__NOLABEL__"
+"""Storm's word for an action without a name."""
 _MIN_STATE = len("state 0\n")
 
 
@@ -211,6 +215,8 @@ class _DrnSource(TextSource):
         wanted = self._reward_index(header.rewards, header.seen.get("@reward_models", 0))
         self._lists = wanted, max(1, len(header.rewards))
         """Which reward of a list of how many is read."""
+        if len(header.rewards) > 1:
+            self.left_out.add(REWARD_STRUCTURES, (*header.rewards[:wanted], *header.rewards[wanted + 1 :]))
 
     def _reward_index(self, names: list[str], at: int) -> int:
         """Position of the reward model to read; 0 where no names are given, as a single model may have none."""
@@ -226,14 +232,18 @@ class _DrnSource(TextSource):
         return 0
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        lists = self._lists
+        lists, words = self._lists, (no_words(), no_words())
 
         def kernel(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
-            return parse_drn(buf, pos, end, lists, count, letters, ints, floats, offsets, slow)
+            return parse_drn(buf, pos, end, lists, words, count, (letters, ints, floats, offsets), slow)
 
         buffer = read_bytes(self.file, segment.begin, segment.end)
         table = read_table(self.file, segment.begin, buffer, (1, 1), kernel, partial(_diagnose, n_rewards=lists[1]))
         malformed = table.error is not None
+        for kind, named in zip((LABELS, ACTION_NAMES), words, strict=True):
+            texts = [text for text in texts_of(buffer, named) if text != _NO_NAME]
+            if texts:
+                self.left_out.add(kind, texts)
         found = self._order_error(table, segment)
         if found is not None:
             index, why = found

@@ -18,11 +18,13 @@ from ooc_mdp.io.text.numbers import (
     skip_blanks,
     skip_line,
 )
+from ooc_mdp.io.text.words import add_word
 
 __all__ = ["parse_drn"]
 
 _SPACE, _COLON, _COMMA, _SLASH = 32, 58, 44, 47
-_OPEN, _CLOSE, _RATE, _BRACE, _CLOSE_BRACE = 91, 93, 33, 123, 125
+_OPEN, _CLOSE, _RATE, _BRACE, _CLOSE_BRACE, _QUOTE = 91, 93, 33, 123, 125, 34
+_ZERO, _NINE = 48, 57
 _LOWER_A, _LOWER_S, _LOWER_T = 97, 115, 116
 _WORD_STATE = np.frombuffer(b"state", np.uint8)
 _WORD_ACTION = np.frombuffer(b"action", np.uint8)
@@ -79,11 +81,29 @@ def _starts(buf, i, word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _drn_word_line(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
+def _add_labels(buf, i, labels):  # type: ignore[no-untyped-def]
+    """Add the labels from i to the end of the line, which is returned; a quoted one may have blanks."""
+    while buf[i] != NEWLINE:
+        first = i
+        if buf[i] == _QUOTE:
+            i += 1
+            while buf[i] != NEWLINE and buf[i] != _QUOTE:
+                i += 1
+        while buf[i] != NEWLINE and not blank(buf[i]):
+            i += 1
+        add_word(buf, first, i, labels)
+        i = skip_blanks(buf, i)
+    return i
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _drn_word_line(buf, i, rewards, labels, actions):  # type: ignore[no-untyped-def]
     """Parse `state id [rewards] labels` or `action name [rewards]` at i: (status, id, reward, begin, after, next).
 
-    `next` is where the line must end; begin and after delimit the reward.
+    `next` is where the line must end; begin and after delimit the reward. Labels and names of actions, numbers apart,
+    are added to `labels` and `actions`.
     """
+    wanted, n_rewards = rewards
     status, number, value = GOOD, np.int64(0), 0.0
     begin, after = i, i
     is_state = buf[i] == _LOWER_S
@@ -102,13 +122,15 @@ def _drn_word_line(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
             i += 1
         if i == first:
             return BAD, number, value, begin, after, i
+        if not _ZERO <= buf[first] <= _NINE:
+            add_word(buf, first, i, actions)
     i = skip_blanks(buf, i)
     if status == GOOD and buf[i] == _OPEN:
         status, value, begin, after, i = _bracket(buf, i, wanted, n_rewards)
     elif _is_rate(buf, i) or _is_observation(buf, i):
         status = BAD
-    while is_state and buf[i] != NEWLINE:  # labels
-        i += 1
+    if is_state and status != BAD:
+        i = _add_labels(buf, skip_blanks(buf, i), labels)
     return status, number, value, begin, after, skip_blanks(buf, i)
 
 
@@ -126,15 +148,17 @@ def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def parse_drn(  # type: ignore[no-untyped-def]
-    buf, pos, end, rewards, count, letters, ints, floats, offsets, slow
+    buf, pos, end, rewards, words, count, table, slow
 ):
     """Parse `state id [rewards] labels`, `action name [rewards]` and `successor : probability`; skip // comments.
 
-    rewards is (wanted, n_rewards): which reward of a list of how many is read. letters [capacity] takes s, a or t;
+    rewards is (wanted, n_rewards): which reward of a list of how many is read; words is (labels, names of actions), to
+    which those that are found are added. table is (letters, ints, floats, offsets): letters [capacity] takes s, a or t;
     ints [1, capacity] the id or successor; floats [1, capacity] that reward (0 without a list) or the probability. The
     rest is as in :func:`~ooc_mdp.io.text.columns.parse_columns`.
     """
-    wanted, n_rewards = rewards
+    labels, actions = words
+    letters, ints, floats, offsets = table
     n_slow = 0
     while pos < end:
         line = pos
@@ -147,7 +171,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
         letter = np.uint8(_LOWER_T)
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
-            status, number, value, begin, after, i = _drn_word_line(buf, i, wanted, n_rewards)
+            status, number, value, begin, after, i = _drn_word_line(buf, i, rewards, labels, actions)
         else:
             status, number, value, begin, after, i = _drn_transition_line(buf, i)
         if status == BAD or buf[i] != NEWLINE or i - line > MAX_LINE:

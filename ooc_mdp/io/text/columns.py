@@ -31,6 +31,7 @@ from ooc_mdp.io.text.numbers import (
     skip_line,
 )
 from ooc_mdp.io.text.source import Table, TextSegment, read_bytes, read_table, truncate_rows, truncate_table
+from ooc_mdp.io.text.words import add_word, no_words, texts_of
 
 __all__ = ["column_table", "diagnose_columns", "group_rows", "parse_columns"]
 
@@ -42,16 +43,18 @@ _SORT = "lines must be ordered by state, then action: sort -n -k1,1 -k2,2 -s"
 
 @njit(cache=True, nogil=True)
 def parse_columns(  # type: ignore[no-untyped-def]
-    buf, pos, end, n_integers, word, count, ints, floats, offsets, slow
+    buf, pos, end, columns, words, count, ints, floats, offsets, slow
 ):
-    """Parse lines of n_integers integers, one decimal and (if `word`) perhaps a name; skip blank lines and # comments.
+    """Parse lines of integers, one decimal and perhaps a name; skip blank lines and # comments.
 
-    Fills ints [n_integers, capacity], floats [1, capacity] and the lines' offsets from `count` on. Decimals
+    columns is (n_integers, whether a name may follow). Fills ints [n_integers, capacity], floats [1, capacity] and the
+    lines' offsets from `count` on; words takes the names (:func:`~ooc_mdp.io.text.words.add_word`). Decimals
     left to nearest_double() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
 
     Returns (pos, count, n_slow, bad): where to continue (`end`: everything is parsed), lines so far, slots filled,
     and whether the line at pos is malformed.
     """
+    n_integers, word = columns
     n_slow = 0
     while pos < end:
         line = pos
@@ -76,8 +79,10 @@ def parse_columns(  # type: ignore[no-untyped-def]
         if word and buf[i] != NEWLINE:
             if buf[i] == _OPEN or _MARK <= buf[i] <= _NINE:  # a number or an interval, which is no name
                 return line, count, n_slow, True
+            first = i
             while buf[i] > _SPACE:
                 i += 1
+            add_word(buf, first, i, words)
             i = skip_blanks(buf, i)
         if buf[i] != NEWLINE or i - line > MAX_LINE:
             return line, count, n_slow, True
@@ -114,19 +119,24 @@ def column_table(
     fields: tuple[Field, ...],
     word: bool = False,
     foreign: Callable[[bytes], str | None] = lambda raw: None,
+    names: Callable[[list[str]], None] = lambda found: None,
 ) -> Table:
     """Parse the lines begin:end: integers, then one decimal, and (if `word`) perhaps a name.
 
-    `foreign` may have the message for a malformed line that belongs to another format.
+    `foreign` may have the message for a malformed line that belongs to another format; `names` is called with some of
+    the names, all different.
     """
     n_integers = len(fields) - 1
+    words = no_words()
 
     def kernel(buf, pos, stop, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
-        return parse_columns(buf, pos, stop, n_integers, word, count, ints, floats, offsets, slow)
+        return parse_columns(buf, pos, stop, (n_integers, word), words, count, ints, floats, offsets, slow)
 
     buffer = read_bytes(file, begin, end)
     diagnose = lambda raw: foreign(raw) or diagnose_columns(fields, raw, word)  # noqa: E731
-    return read_table(file, begin, buffer, (n_integers, 1), kernel, diagnose)
+    table = read_table(file, begin, buffer, (n_integers, 1), kernel, diagnose)
+    names(texts_of(buffer, words))
+    return table
 
 
 def _order_error(table: Table, segment: TextSegment, gaps: bool, numbered: bool) -> tuple[int, str] | None:

@@ -23,6 +23,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.compressed import compression
 from ooc_mdp.io.foreign import binary_kind
+from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
 from ooc_mdp.io.text.errors import error_at, line_bytes
@@ -197,6 +198,7 @@ class TextSource(ABC):
             raise ValueError("segment_bytes must be positive")
         self.path = path
         self.n_states: int | None = None
+        self.left_out = LeftOut()
         self.file = TextFile(path)
         self.size = self.file.size
         self.begin = self._check_start()

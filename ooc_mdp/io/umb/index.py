@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.left_out import ACTION_NAMES, INITIAL_STATES, LABELS, REWARD_STRUCTURES, VALUATIONS
 from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream
 
 __all__ = ["CHOICES", "ENTITIES", "PLAYERS", "PROBABILITIES", "STATES", "TARGETS", "Index", "read_index"]
@@ -21,8 +22,11 @@ STATES, CHOICES, PLAYERS = "state-to-choices.bin", "choice-to-branches.bin", "st
 TARGETS, PROBABILITIES = "branch-to-target.bin", "branch-to-probability.bin"
 ENTITIES = ("states", "choices", "branches")
 _VERSIONS = (0, 1)
-_LEFT_OUT = ("index.json", "state-is-initial.bin")
-_LEFT_OUT_FOLDERS = ("actions/", "valuations/")
+_INDEX = "index.json"
+_INITIAL = "state-is-initial.bin"
+_FOLDERS = {"actions/": ACTION_NAMES, "valuations/": VALUATIONS}
+"""What members of these folders have."""
+_GROUPS = {"aps": LABELS, "rewards": REWARD_STRUCTURES}
 _TOP_KEYS = (
     "format-version",
     "format-revision",
@@ -76,12 +80,19 @@ class Index:
     reward: str
     rewards: dict[str, Numbers]
     """Which of states, choices and branches carry a reward."""
+    annotations: dict[str, tuple[str, ...]]
+    """What is announced and not read, by its kind (`ooc_mdp.io.left_out`): labels and other reward structures."""
     other_folders: tuple[str, ...]
-    """Folders of the annotations that are not read: labels and other reward structures."""
+    """The folders of these annotations."""
 
     def reward_file(self, entity: str) -> str:
         """Name of the member with the rewards of states, choices or branches."""
         return f"annotations/rewards/{self.reward}/{entity}/values.bin"
+
+    def kind_left_out(self, name: str) -> str | None:
+        """What a member without an expected size has (`ooc_mdp.io.left_out`), where no annotation announces it."""
+        folders = [kind for folder, kind in _FOLDERS.items() if name.startswith(folder)]
+        return INITIAL_STATES if name == _INITIAL else next(iter(folders), None)
 
     def expected_size(self, name: str) -> int | None:
         """Bytes that a member must have, None for members that change no value.
@@ -104,7 +115,7 @@ class Index:
             sizes[self.reward_file(entity)] = numbers.width * counts[entity]
         if name in sizes:
             return sizes[name]
-        if name in _LEFT_OUT or name.startswith(_LEFT_OUT_FOLDERS + self.other_folders):
+        if name == _INDEX or self.kind_left_out(name) or name.startswith(self.other_folders):
             return None
         raise InputError(
             self.path,
@@ -179,6 +190,7 @@ class _IndexReader:
             probabilities=None if kind is None else self.numbers("probabilities", kind),
             reward=reward,
             rewards=self.reward_files(reward),
+            annotations=self.left_out(reward),
             other_folders=self.other_folders(reward),
         )
 
@@ -213,6 +225,25 @@ class _IndexReader:
             if not isinstance(names[name], str):
                 raise self.error(f"the alias of reward structure {name!r} is {names[name]!r}; it must be a text")
         return names
+
+    def left_out(self, reward: str) -> dict[str, tuple[str, ...]]:
+        """Names of labels, of the other reward structures and of annotations of other groups, by their kind."""
+        found: dict[str, tuple[str, ...]] = {}
+        annotations = self.section(self.index, "annotations")
+        for group in annotations:
+            section = self.section(annotations, group)
+            names = [self.alias(name, section[name]) for name in section if (group, name) != ("rewards", reward)]
+            if names:
+                found[_GROUPS.get(group, f"annotations {group}")] = tuple(names)
+        if self.index.get("valuations"):
+            found[VALUATIONS] = ()
+        return found
+
+    @staticmethod
+    def alias(name: str, annotation: Any) -> str:
+        """The name that an annotation gives itself, its identifier without one."""
+        alias = annotation.get("alias", name) if isinstance(annotation, dict) else name
+        return alias if isinstance(alias, str) else name
 
     def other_folders(self, reward: str) -> tuple[str, ...]:
         annotations = self.section(self.index, "annotations")

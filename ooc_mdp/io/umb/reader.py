@@ -29,6 +29,7 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.pointer_stream import IdentityPointers, PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
+from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.io.umb.archive import Member, NumberStream, is_archive, locate_members, read_member
@@ -72,22 +73,32 @@ class _UmbSource:
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
+        self.left_out = LeftOut()
         self._options = options
         text = read_member(path, "index.json", _MAX_INDEX)
         if text is None:
             raise InputError(path, "index.json is missing; a UMB file is a tar archive with index.json")
         self._index = read_index(path, text, options.reward_model)
         self.n_states: int | None = self._index.counts["states"]
+        for kind, names in self._index.annotations.items():
+            self.left_out.add(kind, names)
         self._files = ExitStack()
         try:
             file = self._files.enter_context(open_file(path))
             self._members = locate_members(
-                path, file, self._index.expected_size, lambda copy: self._files.callback(copy.close)
+                path, file, self._expected_size, lambda copy: self._files.callback(copy.close)
             )
             self._check_members()
         except BaseException:
             self._files.close()
             raise
+
+    def _expected_size(self, name: str) -> int | None:
+        size = self._index.expected_size(name)
+        kind = self._index.kind_left_out(name)
+        if kind is not None:
+            self.left_out.add(kind)
+        return size
 
     def _check_members(self) -> None:
         index, counts = self._index, self._index.counts
