@@ -14,21 +14,21 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.model.method_record import MethodRecord, Phase
+from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table_source import TableSource
-from ooc_mdp.options import MethodName, PriorityName
 from ooc_mdp.store.disk_errors import advice
 from ooc_mdp.store.mark import ForeignPathError
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
+from ooc_mdp.store.recorded_method import method_record_of
 from ooc_mdp.store.sealed_file import (
     ForeignFileError,
     SealError,
@@ -204,7 +204,10 @@ def load_method(path: Path, identity: dict[str, Any]) -> MethodRecord | None:
         return None
     _check_facts(path, facts)
     _check_identity(path, facts["identity"], identity)
-    return _method(path, facts["method"])
+    try:
+        return method_record_of(facts["method"])
+    except SealError as error:
+        raise _damaged(path, error) from error
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], identity: dict[str, Any]) -> None:
@@ -245,35 +248,6 @@ def _read(path: Path, read: Callable[[Path, str], T]) -> T:
 def _check_facts(path: Path, facts: dict[str, Any]) -> None:
     if set(facts) != _FACTS or not all(isinstance(fact, dict) for fact in facts.values()):
         raise _damaged(path, f"it states {', '.join(sorted(facts)) or 'nothing'}, not identity, statistics and method")
-
-
-def _method(path: Path, recorded: dict[str, Any]) -> MethodRecord:
-    """The record of the method, of which any text and number may be wrong."""
-    names = {field.name for field in fields(MethodRecord)}
-    phases = recorded.get("phases")
-    if (
-        set(recorded) != names
-        or recorded["method"] not in get_args(MethodName)
-        or recorded["priority"] not in (None, *get_args(PriorityName))
-        or not _is_count(recorded["sweeps_per_visit"], least=1)
-        or not isinstance(phases, list)
-        or not all(_is_phase(phase) for phase in phases)
-    ):
-        raise _damaged(path, "it records no method that there is")
-    return MethodRecord(**recorded | {"phases": tuple(Phase(**phase) for phase in phases)})
-
-
-def _is_phase(recorded: Any) -> bool:
-    return (
-        isinstance(recorded, dict)
-        and set(recorded) == {"method", "loads", "backups"}
-        and isinstance(recorded["method"], str)
-        and all(_is_count(recorded[name]) for name in ("loads", "backups"))
-    )
-
-
-def _is_count(number: Any, least: int = 0) -> bool:
-    return type(number) is int and least <= number < 2**63
 
 
 def check_arrays(

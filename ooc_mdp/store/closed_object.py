@@ -16,6 +16,8 @@ from ooc_mdp.store.sealed_file import SealError
 __all__ = [
     "ANYTHING",
     "FINGERPRINT",
+    "LIST",
+    "MAX_COUNTER",
     "OBJECT",
     "SHA256",
     "TEXT",
@@ -33,12 +35,15 @@ __all__ = [
 _MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 _MAX_COUNT = 1 << 63
+MAX_COUNTER = 1 << 62
+"""Below which the counters of a solve lie, so that a resumed one can count on."""
 
 Rule = tuple[Callable[[Any], bool], str]
 """Whether a value holds, and what it must be."""
 
 ANYTHING: Rule = (lambda value: True, "anything")
 OBJECT: Rule = (lambda value: isinstance(value, dict), "an object")
+LIST: Rule = (lambda value: isinstance(value, list), "a list")
 TEXT: Rule = (lambda value: isinstance(value, str), "a text")
 WORD: Rule = (lambda value: isinstance(value, str) and value != "", "a word")
 SHA256: Rule = (

@@ -7,19 +7,17 @@ from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
 from ooc_mdp.model.solution import SolveStatistics, WorkerStatistics
-from ooc_mdp.store.closed_object import Rule, check_object, count, number, one_of
+from ooc_mdp.store.closed_object import LIST, MAX_COUNTER, Rule, check_object, count, number, one_of
 
 __all__ = ["statistics_of"]
 
 _MAX_SECONDS = 1e15
-_MAX_COUNT = 1 << 62
-"""Below which counters lie, so that a resumed solve can count on."""
 _OF_TYPE: dict[type, Rule] = {
-    int: count(0, _MAX_COUNT),
+    int: count(0, MAX_COUNTER),
     float: number(0.0, _MAX_SECONDS),
     bool: (lambda value: isinstance(value, bool), "true or false"),
     str: (lambda value: isinstance(value, str), "a text"),
-    list: (lambda value: isinstance(value, list), "a list"),
+    list: LIST,
 }
 
 
