@@ -2,9 +2,9 @@
 
 An *end component* is a set of states with, for each, rows that never leave the set and lead from any of its states to
 any other: what a policy does for ever, it does in one of them (de Alfaro 1997, theorem 3.2). So totals are finite and
-unique where every end component either costs nothing (a *zero-reward component*: all rewards are 0, and staying is
-worth 0), or has a negative best mean reward, so that staying is worth minus infinity, and where each state can end or
-come to a zero-reward component.
+unique where every end component either costs nothing (a *zero-reward component*: all rewards are 0, and staying
+has value 0), or has a negative best mean reward, so that staying has value minus infinity, and where each state can end
+or reach a zero-reward component.
 
 Maximal end components are found by refining blocks of states: within each, labels spread forwards and backwards, and
 states stay together where both labels agree (forward-backward search with many pivots at once, after Coppersmith,
@@ -65,7 +65,7 @@ class ZeroRewardComponents:
     """The zero-reward components."""
 
     zero_reward: Labels
-    """uint32 [n]; a state that stands for the state's zero-reward component, or NO_COMPONENT."""
+    """uint32 [n]; a state that represents the state's zero-reward component, or NO_COMPONENT."""
     members: IntArray
     """int64; states of components of several states, ascending."""
     node: IntArray
@@ -81,7 +81,7 @@ class ZeroRewardComponents:
 
     @property
     def count(self) -> int:
-        """Classes of several states."""
+        """Number of components of several states."""
         return int(self.node.max(initial=-1)) + 1
 
 
@@ -127,7 +127,7 @@ def least_losses(tables: Streamed) -> FloatArray:
 
 
 def cheap_components(tables: Streamed, neighbours: Neighbours, loss: float) -> ZeroRewardComponents:
-    """The maximal end components of rows that lose at most so much: moving about in them costs next to nothing."""
+    """The maximal end components of rows that lose at most so much: moving within them costs almost nothing."""
     kept = (-loss, 0.0) if tables.source.sense == "max" else (0.0, loss)
     return ZeroRewardComponents.of(_representatives(end_components(tables, neighbours, kept)))
 
@@ -205,7 +205,7 @@ def _representatives(blocks: Labels) -> Labels:
 
 
 def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> MeanLoss | None:
-    """Raise UndefinedTotalError unless staying among states for ever is worth 0, or minus infinity."""
+    """Raise UndefinedTotalError unless staying among states for ever has value 0 or minus infinity."""
     source = tables.source
     best = source.reward_range[:, 1] if sign > 0 else -source.reward_range[:, 0]
     if best.max() <= 0:
@@ -234,7 +234,7 @@ def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels,
 def _signs(
     tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float
 ) -> npt.NDArray[np.uint8]:
-    """uint8 [n]: by the states that stand for components, which signs rewards inside have, free rows apart."""
+    """uint8 [n]: at the states that represent components, which signs rewards inside have, free rows apart."""
     found = np.zeros(blocks.size, np.uint8)
     for _, rows, _ in tables.in_order(partitions_with(blocks, tables.source)):
         rewards_inside(rows, blocks, components, zero_reward, sign, found)
@@ -253,12 +253,13 @@ def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: 
     tables.until_clean(np.ones(source.n_partitions, np.bool_), reaching)
     never = np.flatnonzero(reached == 0)
     if never.size:
-        worth = "minus infinity" if source.sense == "max" else "infinite"
+        total = "minus infinity" if source.sense == "max" else "infinite"
         bad = "negative" if source.sense == "max" else "positive"
         raise UndefinedTotalError(
-            f"with discount 1 the total reward of {named(source, never)} is {worth}: from there no policy ever ends "
-            f"the process or comes where staying is worth 0, and {bad} rewards never cease; give a discount below 1, "
-            f"or let these states reach one without action, a row of infinite duration or a self-loop of reward 0",
+            f"with discount 1 the total reward of {named(source, never)} is {total}: from there no policy ever ends "
+            f"the process or reaches states where it may stay without reward, and {bad} rewards never cease; give a "
+            f"discount below 1, or let these states reach one without action, a row of infinite duration or a "
+            f"self-loop of reward 0",
             some(source, never),
         )
     return policy

@@ -51,8 +51,8 @@ def inductive(
 ) -> Inductive:
     """Check L and U (float64 [n, 2], of the maximisation), state by state, and that the policy does not idle.
 
-    Nothing but the table is trusted. Where the policy keeps an L above 0 for nothing (a row without reward among
-    states of one L), it must lead on; that is looked for in further passes over the partitions with such states.
+    The check rests on the table alone. Where L is above 0 and the policy's row is level (without reward, among states
+    of one L), the policy must lead to other states, which further passes over the partitions with such states verify.
     """
     source = tables.source
     pending, idle = np.zeros(source.n_states, np.uint8), np.zeros(source.n_states, np.uint8)

@@ -68,7 +68,7 @@ _CONSTANT = 1e-8
 
 
 def value_floor(store: TableSource) -> float:
-    """What stands for the size of the values while they are not known: the span of one step's rewards, or 1."""
+    """Size of the values that is assumed while they are unknown: the span of one step's rewards, or 1."""
     low, high = store.reward_range.T
     return float(high.max() - low.min()) or float(np.abs(store.reward_range).max()) or 1.0
 
@@ -106,7 +106,7 @@ class IntervalIteration:
     max_perturbation: float = np.inf
     """The largest that has not been too large."""
     within: ZeroRewardComponents | None = None
-    """Where one may stay for nothing; None during the analysis, which finds that."""
+    """Where a policy may stay without reward; None during the analysis, which finds that."""
     mean_loss: MeanLoss | None = None
     """Of the analysis."""
     shared: SharedValues | None = None
@@ -133,7 +133,7 @@ class IntervalIteration:
             return max(abs(low), abs(high), value_floor(self.tables.source))
         return default_total_target(self.tables.source, low, high)
 
-    def tick(self) -> None:
+    def between_partitions(self) -> None:
         """Between two partitions: report, save, and stop where a limit says so."""
         self.session.report(self.progress)
         self.history.offer(self.row)
@@ -292,7 +292,7 @@ class IntervalIteration:
 
     def keep_rows(self) -> PolicyRowCollector:
         """For the rows of one policy."""
-        return PolicyRowCollector(rows_bytes(self.tables.source), self.tables.tick)
+        return PolicyRowCollector(rows_bytes(self.tables.source), self.tables.between_partitions)
 
     def evaluate(self, by: Exits, rows: PolicyTables | None, finer: float, rounds: int) -> None:
         """Take the totals of a policy as the middle, and a perturbation that suits its exits, if it ends."""

@@ -60,7 +60,7 @@ class PolicyTables:
     """The rows of a policy, by partition, in memory."""
 
     tables: list[TableRows]
-    tick: Callable[[], None]
+    between_partitions: Callable[[], None]
     """Called after each pass; may raise to stop."""
 
     def in_order(
@@ -70,15 +70,15 @@ class PolicyTables:
         order = np.flatnonzero(wanted) if forwards is not False else np.flatnonzero(wanted)[::-1]
         for p in order.tolist():
             yield p, self.tables[p], True
-        self.tick()
+        self.between_partitions()
 
 
 class PolicyRowCollector:
     """Copies a policy's rows as partitions pass by, as long as they take no more than so many bytes."""
 
-    def __init__(self, most: int, tick: Callable[[], None]) -> None:
+    def __init__(self, most: int, between_partitions: Callable[[], None]) -> None:
         self._left = most
-        self._tick = tick
+        self._between_partitions = between_partitions
         self._tables: dict[int, TableRows] = {}
 
     def take(self, p: int, rows: TableRows, policy: npt.NDArray[np.int32]) -> None:
@@ -105,8 +105,10 @@ class PolicyRowCollector:
             self._tables.clear()
 
     def rows(self) -> PolicyTables | None:
-        """All of them; None where they took too much."""
-        return PolicyTables([self._tables[p] for p in sorted(self._tables)], self._tick) if self._left >= 0 else None
+        """All of them; None where they took too much memory."""
+        if self._left < 0:
+            return None
+        return PolicyTables([self._tables[p] for p in sorted(self._tables)], self._between_partitions)
 
 
 def rows_bytes(source: TableSource) -> int:

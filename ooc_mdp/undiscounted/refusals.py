@@ -19,9 +19,9 @@ _NAMED = 8
 
 def infinite(source: TableSource, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
     """The refusal of states among which good rewards are collected again and again."""
-    worth, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
+    total, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
     return UndefinedTotalError(
-        f"with discount 1 the total reward of {named(source, states)} is {worth}: a policy may stay among these "
+        f"with discount 1 the total reward of {named(source, states)} is {total}: a policy may stay among these "
         f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
         f"process where such a reward is paid",
         some(source, states),

@@ -1,6 +1,6 @@
 """Components whose states share one value in the sweeps of interval iteration: others for U than for L.
 
-L has one value in a zero-reward component, where one may move about for nothing. U has one value in end components of
+L has one value in a zero-reward component, in which moving costs nothing. U has one value in end components of
 *cheap* rows as well, which lose a little: a gift for each of their exits would let it grow without end
 (``docs/theory/undiscounted.md``).
 """
@@ -58,7 +58,7 @@ class SharedValues:
         return True
 
     def merge(self, values: FloatArray, least: float) -> IntArray:
-        """Give all states of a component what leaving it from the best of them, or staying, is worth.
+        """Give all states of a component the value of its best exit, or of staying.
 
         Parameters
         ----------

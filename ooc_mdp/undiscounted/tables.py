@@ -73,15 +73,17 @@ class Streamed:
     source : of the tables.
     budget : bytes of the cache.
     depth : partitions that are read at a time.
-    tick : called between two partitions; may raise to stop.
+    between_partitions : called between two partitions; may raise to stop.
     """
 
-    def __init__(self, source: TableSource, budget: int, depth: int, tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, source: TableSource, budget: int, depth: int, between_partitions: Callable[[], None] = lambda: None
+    ) -> None:
         self.source = source
-        self.tick = tick
+        self.between_partitions = between_partitions
         self.depth = depth
         self.trace: Trace | None = None
-        """Told of accesses; may be set later."""
+        """Records accesses; may be set later."""
         kept = _Kept()
         self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
         self._stager = Stager(source, self.cache, kept, depth, source.loader("cpu").read)
@@ -127,7 +129,7 @@ class Streamed:
             finally:
                 self.cache.pin(p, False)
             stager.collect()
-            self.tick()
+            self.between_partitions()
 
     def until_clean(self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]) -> None:
         """Visit dirty partitions (bool [P], which changes) until none is left.

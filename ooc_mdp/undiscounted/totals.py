@@ -109,7 +109,7 @@ def _solve(
         state = _start(tables, options, budget, session)
         resumed = _resume(state, output)
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
-        tables.tick = state.tick
+        tables.between_partitions = state.between_partitions
         take = state.snapshot
         with output.saved_on_damage(take):
             totals = _unfinished(state, stopped) if stopped else _work(state, resumed)

@@ -123,13 +123,13 @@ def _check(
     largest = int(store.partition_bytes.max())
     done = 0
 
-    def tick() -> None:
+    def between_partitions() -> None:
         nonlocal done
         done += 1
         if watch is not None:
             watch("verify", done, None if done > store.n_partitions else store.n_partitions)
 
-    with Streamed(store, (_DEPTH + 1) * largest, _DEPTH, tick) as tables:
+    with Streamed(store, (_DEPTH + 1) * largest, _DEPTH, between_partitions) as tables:
         found = inductive(tables, Neighbours(store.coupling), np.stack([lower, upper], axis=1), values, policy, sign)
         n_bytes = tables.cache.statistics.bytes_read
     apart = np.maximum(upper - values, values - lower)

@@ -1,8 +1,8 @@
-"""The compiled passes of the graph analysis: who can stay for ever, who reaches whom, who can end, at what mean reward.
+"""The compiled passes of the graph analysis: which states can stay for ever, reach others or end, at what mean reward.
 
 Each works on one partition and vectors of all states, until nothing more changes inside the partition; the caller
-(`ooc_mdp.undiscounted.end_components`) comes back when a neighbour has changed. Labels are uint32, 0 for states that
-are out; two states are in one block where both of their labels agree. A row is *inside* a block if its state and all
+(`ooc_mdp.undiscounted.end_components`) repeats it when a neighbour has changed. Labels are uint32, 0 for removed
+states; two states are in one block where both of their labels agree. A row is *inside* a block if its state and all
 successors of positive probability are, it never ends the process, and its reward lies in the range `kept`.
 """
 
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 ANY_REWARD = (-np.inf, np.inf)
-"""The range of rewards that leaves out no row,"""
+"""The range of rewards that excludes no row,"""
 NO_REWARD = (0.0, 0.0)
 """and the one that keeps rows without reward."""
 NO_COMPONENT = np.uint32(0xFFFFFFFF)
-"""Class of a state that is in none."""
+"""The component of a state that is in none."""
 POSITIVE, NEGATIVE = np.uint8(1), np.uint8(2)
 """Flags of a component: some reward inside has this sign."""
 
@@ -63,7 +63,7 @@ def labels(n):
 
 @njit(inline="always")
 def _stays(t, i, j):
-    """Whether a row leads nowhere else than back."""
+    """Whether a row leads to its own state only."""
     for k in range(row_begin(t, j), row_end(t, j)):
         if t.probabilities[k] > 0 and index(t, t.successors[k]) != t.first + i:
             return False
@@ -88,7 +88,7 @@ def _inside(t, i, j, kept, ahead, back):
 
 @njit(nogil=True, cache=True)
 def trim(t, kept, ahead, back):
-    """Take out states without a row inside their block; whether another partition reads one of them.
+    """Remove states without a row inside their block; return whether another partition reads one of them.
 
     A state that can only stay where it is gets a block of its own, (its label, 0), so that rows to it are dropped at
     once: with a self-loop in each state, blocks would else lose a state in a round.
@@ -177,10 +177,10 @@ def spread_backward(t, kept, ahead, back, label):
 
 @njit(nogil=True, cache=True)
 def can_end(t, zero_reward, reached, policy):
-    """Mark states from which some policy ends, or comes where it may stay for nothing, with positive probability.
+    """Mark states from which some policy ends or reaches a zero-reward component with positive probability.
 
-    `policy` gets a row that does, or the likeliest to come to a state that was marked before: -1 without actions, -2
-    where one stays.
+    `policy` gets a row that does, or the likeliest to reach a state that was marked before: -1 without actions, -2 in a
+    zero-reward component.
     """
     seen = False
     forwards = False
@@ -221,7 +221,7 @@ def can_end(t, zero_reward, reached, policy):
 
 @njit(inline="always")
 def _free(t, i, j, zero_reward):
-    """Whether a row that never ends stays in its state's zero-reward component, for nothing."""
+    """Whether a row that never ends stays in its state's zero-reward component, without reward."""
     s = t.first + i
     if zero_reward[s] == NO_COMPONENT or t.rewards[j] != 0:
         return False
@@ -233,7 +233,7 @@ def _free(t, i, j, zero_reward):
 
 @njit(nogil=True, cache=True)
 def rewards_inside(t, blocks, components, zero_reward, sign, found):
-    """Flag the components (states that stand for them) that have rows inside with rewards of either sign."""
+    """Flag the components, at the states that represent them, with rows inside that have rewards of either sign."""
     for i in range(t.n):
         s = t.first + i
         if blocks[s] == 0:
@@ -286,9 +286,10 @@ def gain(t, blocks, zero_reward, potential, sign, best):
 
 @njit(nogil=True, cache=True)
 def lift(t, zero_reward, stays, settled, policy):
-    """Choose, in states whose policy is -2, a free row of their zero-reward component that may come to a settled state.
+    """Choose, in states whose policy is -2, a free row of their zero-reward component that may reach a settled state.
 
-    States of zero-reward components in which one stays take any. Returns how many are left without.
+    States of zero-reward components in which the policy stays (`stays`) take any free row. Returns how many states have
+    none.
     """
     left = 0
     forwards = False

@@ -2,11 +2,11 @@
 
     values[s] = (L(s), U(s)),      q_a = (r + sum_{s' not with s} p V(s')) / (1 - p(with s)) -+ perturbation
 
-*With s* are s itself and the states of its zero-reward component, where one may stay for nothing: what a row keeps
-there is summed up as a geometric series, so that a state left with probability 1e-13 takes one backup. Each exit is
-charged to L and paid to U, which makes both of them strictly inductive where the sweeps end
-(``docs/theory/undiscounted.md``). The check knows neither zero-reward components nor perturbations: it looks at the
-table and the numbers alone, its rounding on the safe side.
+*With s* are s itself and the states of its zero-reward component, where a policy may stay without reward: the
+probability that a row keeps there is summed up as a geometric series, so that a state left with probability 1e-13 takes
+one backup. Each exit is charged to L and paid to U, which makes both of them strictly inductive where the sweeps end
+(``docs/theory/undiscounted.md``). The check uses neither zero-reward components nor perturbations, only the table and
+the numbers, with its rounding on the safe side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNIT_ROUNDOFF = 2.0**-53
 _DROP = 0.1
 """A visit ends once its changes have fallen to this share."""
 _TINY = 1e-310
-"""Stands for products that underflow."""
+"""At least the rounding of products that underflow."""
 
 
 class Components(NamedTuple):
@@ -37,7 +37,7 @@ class Components(NamedTuple):
     members: npt.NDArray[np.int64]
     """int64 [k], ascending; states of components of several states."""
     exits: npt.NDArray[np.float64]
-    """float64 [k]; what leaving from each of them is worth; changes."""
+    """float64 [k]; value of the best exit of each of them, which sweeps update."""
 
 
 @njit(inline="always")
@@ -60,7 +60,7 @@ def _outflow(t, i, j, zero_reward, x):
 
 @njit(inline="always")
 def _exit_value(t, i, j, zero_reward, values, sign):
-    """What row j is worth to L and U once it has left the zero-reward component, -inf where it never does."""
+    """Values of row j by L and by U, given that it leaves the zero-reward component; -inf where it never does."""
     r = sign * np.float64(t.rewards[j])
     if ends(t, j):
         return r, r
@@ -75,7 +75,7 @@ def _exit_value(t, i, j, zero_reward, values, sign):
 
 @njit(inline="always")
 def _place(components, s):
-    """Where state s lies among the members of components of several states; -1: it is none."""
+    """Index of state s among the members of components of several states; -1 where it is none."""
     if components.labels[s] == NO_COMPONENT:
         return -1
     k = np.searchsorted(components.members, s)
@@ -84,14 +84,15 @@ def _place(components, s):
 
 @njit(nogil=True, cache=True)
 def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, forwards):
-    """Gauss-Seidel sweeps of a partition, at most so many, until one changes no value by more than the tolerance.
+    """Gauss-Seidel sweeps of a partition, at most `most`, until one changes no value by more than the tolerance.
 
-    Or by more than a share of what the first changed: what flows in from other partitions comes first then. Members of
-    components of several states keep their values: what leaving is worth goes to `exits`.
+    They also end once a sweep changes values by a small share of the first sweep's change only, as values of other
+    partitions matter more then. Members of components of several states keep their values: the values of their best
+    exits go to `exits`.
 
     Parameters
     ----------
-    lower, upper : `Components` of L and U; in those of L staying is worth 0.
+    lower, upper : `Components` of L and U; staying in a component of L has value 0.
     alike : whether they are the same.
 
     Returns
@@ -147,7 +148,7 @@ def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, f
 
 @njit(nogil=True, cache=True)
 def greedy(t, values, lower, perturbation, sign, policy):
-    """The exit that is worth most by L, the lowest of equals; -1 without actions, -2 where none ever leaves."""
+    """The exit of largest value by L, the lowest of equals; -1 without actions, -2 where no row leaves."""
     for i in range(t.n):
         s = t.first + i
         row, end = first_row(t, i), past_row(t, i)
@@ -204,9 +205,9 @@ def rows_of_policy(t, policy):
 def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwards):
     """Gauss-Seidel sweeps over the policy's exits: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
 
-    The first column is the policy's total reward, the second its exits. Policy: -1 without actions, -2 where one
-    stays; states of components of several states leave their sums in `exits`. `only` says that the table has no rows
-    but the policy's (:func:`rows_of_policy`).
+    The first column is the policy's total reward, the second its exits. Policy: -1 without actions, -2 where it
+    stays; sums of states in components of several states go to `exits`. `only` means that the table has no rows but
+    the policy's (:func:`rows_of_policy`).
 
     Parameters
     ----------
@@ -243,7 +244,7 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
 
 @njit(inline="always")
 def _drift(t, i, j, values, sign):
-    """r + sum p V(s') - V(s): an interval about it, and whether the row never ends and all successors have this V."""
+    """An interval about r + sum p V(s') - V(s), and whether the row is level: it never ends, and all V(s') are V(s)."""
     s = t.first + i
     own = values[s]
     r = sign * np.float64(t.rewards[j])
@@ -282,8 +283,8 @@ def check(t, values, middle, policy, sign, pending, idle):
     ----------
     values : float64 [n, 2]; L and U.
     middle : float64 [n]; V, of which the plain residual is measured.
-    pending : uint8 [n]; becomes 1 where the policy keeps an L above 0 for nothing, else 0.
-    idle : uint8 [n]; becomes 1 where some row keeps a U below 0 for nothing, else 0.
+    pending : uint8 [n]; becomes 1 where L is above 0 and the policy's row is level and without reward, else 0.
+    idle : uint8 [n]; becomes 1 where U is below 0 and some row is level and without reward, else 0.
 
     Returns
     -------
@@ -338,7 +339,7 @@ def check(t, values, middle, policy, sign, pending, idle):
 
 @njit(nogil=True, cache=True)
 def stay_level(t, high, idle, sign):
-    """Take off the list states without a row that keeps U for nothing among states on it; whether there were some."""
+    """Clear `idle` of states without a level row among idle states and without reward; whether there were any."""
     fewer = False
     forwards = False
     again = True
@@ -366,7 +367,7 @@ def stay_level(t, high, idle, sign):
 
 @njit(nogil=True, cache=True)
 def reach_strict(t, policy, pending):
-    """Take off the list states whose policy may come to one that is not on it; how many are left, whether fewer."""
+    """Clear `pending` of states whose policy may reach one that is not pending; how many are left, whether fewer."""
     left = 0
     before = 0
     forwards = False
