@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.undiscounted.kernels.partition_rows import UNIT_ROUNDOFF, expected_change, state_at
 
 __all__ = [
     "ANY_REWARD",
@@ -99,7 +100,7 @@ def trim(t, kept, ahead, back):
     while again:
         again = False
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if ahead[s] == 0:
                 continue
@@ -130,7 +131,7 @@ def spread_forward(t, kept, ahead, back, label):
     while again:
         again = False
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if ahead[s] == 0:
                 continue
@@ -158,7 +159,7 @@ def spread_backward(t, kept, ahead, back, label):
     while again:
         again = False
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if ahead[s] == 0:
                 continue
@@ -188,7 +189,7 @@ def can_end(t, zero_reward, reached, policy):
     while again:
         again = False
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if reached[s] != 0:
                 continue
@@ -271,15 +272,9 @@ def gain(t, blocks, zero_reward, potential, sign, best):
             if not _inside(t, i, j, ANY_REWARD, blocks, blocks) or _free(t, i, j, zero_reward):
                 continue
             r = sign * np.float64(t.rewards[j])
-            mass = moved = size = 0.0
-            for k in range(row_begin(t, j), row_end(t, j)):
-                p = np.float64(t.probabilities[k])
-                difference = potential[index(t, t.successors[k])] - potential[s]
-                mass += p
-                moved += p * difference
-                size += p * abs(difference)
+            mass, moved, size, _ = expected_change(t, j, potential, potential[s])
             best[s] = max(best[s], r + moved / mass)
-            unit = (2 * (row_end(t, j) - row_begin(t, j)) + 8) * 2.0**-53
+            unit = (2 * (row_end(t, j) - row_begin(t, j)) + 8) * UNIT_ROUNDOFF
             rounding = max(rounding, unit * (abs(r) + size / mass))
     return rounding
 
@@ -298,7 +293,7 @@ def lift(t, zero_reward, stays, settled, policy):
         again = False
         left = 0
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if policy[s] != -2:
                 continue

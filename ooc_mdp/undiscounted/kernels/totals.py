@@ -19,10 +19,16 @@ from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
+from ooc_mdp.undiscounted.kernels.partition_rows import (
+    UNIT_ROUNDOFF,
+    expected_change,
+    leaving,
+    state_at,
+    terminal_value,
+)
 
 __all__ = ["Components", "check", "greedy", "reach_strict", "relax", "rows_of_policy", "stay_level", "sweep"]
 
-_UNIT_ROUNDOFF = 2.0**-53
 _DROP = 0.1
 """A visit ends once its changes have fallen to this share."""
 _TINY = 1e-310
@@ -65,21 +71,19 @@ def _exit_value(t, i, j, zero_reward, values, sign):
     if ends(t, j):
         return r, r
     mass, away, low, high = _outflow(t, i, j, zero_reward, values)
-    if mass >= MIN_MASS:
-        if away == 0:
-            return -np.inf, -np.inf
-        return (r * mass + low) / away, (r * mass + high) / away
-    left = away + (1 - mass)
-    return (r + low) / left, (r + high) / left
+    if mass >= MIN_MASS and away == 0:
+        return -np.inf, -np.inf
+    weight, left = leaving(mass, away)
+    return (r * weight + low) / left, (r * weight + high) / left
 
 
 @njit(inline="always")
-def _place(components, s):
+def _place(labels, members, s):
     """Index of state s among the members of components of several states; -1 where it is none."""
-    if components.labels[s] == NO_COMPONENT:
+    if labels[s] == NO_COMPONENT:
         return -1
-    k = np.searchsorted(components.members, s)
-    return k if k < components.members.size and components.members[k] == s else -1
+    k = np.searchsorted(members, s)
+    return k if k < members.size and members[k] == s else -1
 
 
 @njit(nogil=True, cache=True)
@@ -106,20 +110,20 @@ def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, f
         change = 0.0
         sweeps += 1
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             row, end = first_row(t, i), past_row(t, i)
             low = high = -np.inf
             if row == end:
-                low = high = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+                low = high = terminal_value(t, i, sign)
             for j in range(row, end):
                 a, b = _exit_value(t, i, j, lower.labels, values, sign)
                 if not alike:
                     _, b = _exit_value(t, i, j, upper.labels, values, sign)
                 low = max(low, a - perturbation)
                 high = max(high, b + perturbation)
-            at_low = _place(lower, s)
-            at_high = at_low if alike else _place(upper, s)
+            at_low = _place(lower.labels, lower.members, s)
+            at_high = at_low if alike else _place(upper.labels, upper.members, s)
             stays = lower.labels[s] != NO_COMPONENT
             if at_low >= 0:
                 lower.exits[at_low] = low
@@ -160,7 +164,7 @@ def greedy(t, values, lower, perturbation, sign, policy):
                 best = a
                 choice = j - row
         policy[s] = choice
-        at = _place(lower, s)
+        at = _place(lower.labels, lower.members, s)
         if at >= 0:
             lower.exits[at] = best - perturbation
         elif lower.labels[s] != NO_COMPONENT and best - perturbation <= 0:
@@ -216,11 +220,11 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
     scale, one_exit = right
     for _ in range(sweeps):
         for y in range(t.n):
-            i = y if forwards else t.n - 1 - y
+            i = state_at(t, y, forwards)
             s = t.first + i
             total = count = 0.0
             if policy[s] == -1:
-                total = scale * t.terminal[i] if t.terminal.size > 0 else 0.0
+                total = terminal_value(t, i, scale)
             elif policy[s] >= 0:
                 j = first_row(t, i) + (0 if only else policy[s])
                 r = scale * np.float64(t.rewards[j])
@@ -228,18 +232,17 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
                     total = r
                 else:
                     mass, away, total, count = _outflow(t, i, j, zero_reward, x)
-                    left = away if mass >= MIN_MASS else away + (1 - mass)
-                    total = (r * (mass if mass >= MIN_MASS else 1.0) + total) / left
+                    weight, left = leaving(mass, away)
+                    total = (r * weight + total) / left
                     count /= left
                 count += one_exit
-            if zero_reward[s] != NO_COMPONENT:
-                k = np.searchsorted(members, s)
-                if k < members.size and members[k] == s:
-                    exits[k, 0] = total
-                    exits[k, 1] = count
-                    continue
-            x[s, 0] = total
-            x[s, 1] = count
+            k = _place(zero_reward, members, s)
+            if k >= 0:
+                exits[k, 0] = total
+                exits[k, 1] = count
+            else:
+                x[s, 0] = total
+                x[s, 1] = count
 
 
 @njit(inline="always")
@@ -250,20 +253,10 @@ def _drift(t, i, j, values, sign):
     r = sign * np.float64(t.rewards[j])
     if ends(t, j):
         size = abs(r) + abs(own)
-        error = 4 * _UNIT_ROUNDOFF * size + _TINY
+        error = 4 * UNIT_ROUNDOFF * size + _TINY
         return r - own - error, r - own + error, False
-    begin, end = row_begin(t, j), row_end(t, j)
-    mass = moved = size = 0.0
-    level = True
-    for k in range(begin, end):
-        p = np.float64(t.probabilities[k])
-        if p > 0:
-            difference = values[index(t, t.successors[k])] - own
-            mass += p
-            moved += p * difference
-            size += p * abs(difference)
-            level = level and difference == 0
-    unit = 1.01 * (end - begin + 8) * _UNIT_ROUNDOFF
+    mass, moved, size, level = expected_change(t, j, values, own)
+    unit = 1.01 * (row_end(t, j) - row_begin(t, j) + 8) * UNIT_ROUNDOFF
     if mass >= MIN_MASS:
         size += abs(r) * mass
         drift = (r * mass + moved) / mass
@@ -299,7 +292,7 @@ def check(t, values, middle, policy, sign, pending, idle):
         row, end = first_row(t, i), past_row(t, i)
         pending[s] = idle[s] = 0
         if row == end:
-            final = sign * t.terminal[i] if t.terminal.size > 0 else 0.0
+            final = terminal_value(t, i, sign)
             if not low[s] <= final <= high[s]:
                 upper += not final <= high[s]
                 lower += not low[s] <= final
@@ -346,7 +339,7 @@ def stay_level(t, high, idle, sign):
     while again:
         again = False
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if idle[s] == 0:
                 continue
@@ -378,7 +371,7 @@ def reach_strict(t, policy, pending):
         again = False
         left = 0
         for x in range(t.n):
-            i = x if forwards else t.n - 1 - x
+            i = state_at(t, x, forwards)
             s = t.first + i
             if pending[s] == 0:
                 continue
