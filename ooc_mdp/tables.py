@@ -10,25 +10,22 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
-from ooc_mdp.arguments import DTYPE, FLAG, FUNCTION, PARAMETERS, PATH, SIZE, SOURCE, TEXT, check_types, described, maybe
+from ooc_mdp.arguments import DTYPE, FLAG, FUNCTION, PARAMETERS, PATH, SIZE, SOURCE, TEXT, check_types, maybe
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.options import ClusterOptions, parse_bytes, whole_number
+from ooc_mdp.options import ClusterOptions
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from ooc_mdp.events import Watcher
     from ooc_mdp.io.conversion.executor import Executor
-    from ooc_mdp.io.conversion.options import ConvertOptions
     from ooc_mdp.io.recomputed_table import RecomputedTable
-    from ooc_mdp.problems.problem import Problem
     from ooc_mdp.store import Store
 
 __all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store"]
@@ -103,43 +100,6 @@ def _with_table_keywords(function: Function) -> Function:
     return cast(Function, checked)
 
 
-def _options(
-    table: TableKeywords,
-    *,
-    default_dtype: Literal["float32", "float64"],
-    grid: Sequence[int] | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-) -> ConvertOptions:
-    """Parse and validate the keywords."""
-    from ooc_mdp.io.conversion.options import ConvertOptions
-
-    size, threads, dtype = table.get("partition_size"), table.get("threads"), table.get("dtype")
-    given = {} if threads is None else {"threads": threads}
-    return ConvertOptions(
-        sense=table.get("sense"),
-        partitioner=table.get("partitioner") or ("grid" if grid is not None else None),
-        partition_size=None if size is None else parse_bytes(size, "partition_size"),
-        partitions=table.get("partitions"),
-        shape=_axis_lengths("grid", grid),
-        partition_shape=_axis_lengths("partition_shape", table.get("partition_shape")),
-        partition_grid=_axis_lengths("partition_grid", table.get("partition_grid")),
-        dtype=default_dtype if dtype is None else dtype,
-        overwrite=overwrite,
-        resume=resume,
-        **given,
-    )
-
-
-def _axis_lengths(name: str, given: object) -> tuple[int, ...] | None:
-    """Whole numbers along the axes of a grid; OptionsError for anything else."""
-    if given is None:
-        return None
-    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
-        raise OptionsError(f"{name} is {described(given)}; give a whole number for each axis, such as (30, 30)")
-    return tuple(whole_number(f"{name} along an axis", each) for each in given)
-
-
 @_with_table_keywords
 @check_types(
     source=SOURCE,
@@ -199,9 +159,10 @@ def convert(
     MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.io.conversion import convert as convert_source
+    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.registry import ReadOptions, open_source
 
-    options = _options(table, default_dtype="float64", grid=grid, overwrite=overwrite)
+    options = options_of(table, default_dtype="float64", grid=grid, overwrite=overwrite)
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, normalize=normalize
     )
@@ -304,6 +265,8 @@ def generate(
     from ooc_mdp.backends.cuda.control.rows import DeviceProblem
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.io.conversion import generate as generate_problem
+    from ooc_mdp.io.conversion.generation_estimate import confirm_generation
+    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.virtual_store import generate_virtual
     from ooc_mdp.problems.registry import make_problem
 
@@ -313,8 +276,9 @@ def generate(
         raise OptionsError(_WORKERS_ON_CPU.format(device=device))
     _refuse_taken(Path(store), overwrite)
     problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
-    options = _options(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
-    _check_size(problem, options, Path(store), allow_large, note, virtual=virtual, workers=workers)
+    options = options_of(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
+    processes = workers if isinstance(workers, int) else None
+    confirm_generation(problem, options, Path(store), allow_large, note, virtual=virtual, workers=processes)
     if virtual:
         return generate_virtual(problem, Path(store), options, progress)
     if not isinstance(problem, DeviceProblem):
@@ -324,29 +288,6 @@ def generate(
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
     finally:
         problem.source.close()
-
-
-def _check_size(
-    problem: Problem,
-    options: ConvertOptions,
-    store: Path,
-    allow_large: bool,
-    note: Callable[[str], None] | None,
-    *,
-    virtual: bool,
-    workers: int | str | Client | None = None,
-) -> None:
-    """Estimate what generating takes, say so, and refuse what cannot fit or is large; raises OptionsError."""
-    from ooc_mdp.io.conversion.generation_estimate import Room, check_generation, estimate_generation
-
-    room = Room.at(store)
-    if options.resume:  # part of the disk is taken already, and was confirmed
-        room, allow_large = replace(room, disk=None), True
-    processes = max(workers, 1) if isinstance(workers, int) else None
-    estimate = estimate_generation(problem, options, room, virtual=virtual, workers=processes)
-    check_generation(estimate, room, allow_large)
-    if note is not None:
-        note(estimate.sentence(room))
 
 
 @check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))
@@ -433,10 +374,12 @@ def open_problem(
     MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.io.conversion.generation_estimate import confirm_generation
+    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.problems.registry import make_problem
 
     problem = select_rows(make_problem(name, parameters), device, note)
-    options = _options(table, default_dtype=problem.default_dtype)
-    _check_size(problem, options, Path.cwd(), allow_large, note, virtual=True)
+    options = options_of(table, default_dtype=problem.default_dtype)
+    confirm_generation(problem, options, Path.cwd(), allow_large, note, virtual=True)
     return RecomputedTable.after_first_pass(problem, options, Path(name).name, progress)

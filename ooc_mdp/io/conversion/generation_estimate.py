@@ -14,6 +14,7 @@ import math
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from ooc_mdp.problems.problem import Problem
 from ooc_mdp.runtime.memory import available_bytes
 from ooc_mdp.store.partition_writer import PartitionWriter
 
-__all__ = ["GenerationEstimate", "Room", "check_generation", "estimate_generation"]
+__all__ = ["GenerationEstimate", "Room", "check_generation", "confirm_generation", "estimate_generation"]
 
 SOLVE_BYTES = (12, 24)
 """Bytes per state that a solve holds besides its cache, from the simplest method to the most demanding one."""
@@ -152,6 +153,32 @@ def check_generation(estimate: GenerationEstimate, room: Room, confirmed: bool) 
             f"generating this store {' and '.join(reasons)}; confirm with --yes (in Python allow_large=True), or "
             f"{smaller} ({said})"
         )
+
+
+def confirm_generation(
+    problem: Problem,
+    options: ConvertOptions,
+    store: Path,
+    confirmed: bool,
+    note: Callable[[str], None] | None,
+    *,
+    virtual: bool,
+    workers: int | None = None,
+) -> None:
+    """Estimate what generating takes, note it, and refuse what cannot fit, or is large and not confirmed.
+
+    Raises
+    ------
+    OptionsError : as of :func:`check_generation`; or the options do not fit the problem.
+    """
+    room = Room.at(store)
+    if options.resume:  # part of the disk is taken already, and was confirmed
+        room, confirmed = replace(room, disk=None), True
+    processes = None if workers is None else max(workers, 1)
+    estimate = estimate_generation(problem, options, room, virtual=virtual, workers=processes)
+    check_generation(estimate, room, confirmed)
+    if note is not None:
+        note(estimate.sentence(room))
 
 
 def estimate_generation(

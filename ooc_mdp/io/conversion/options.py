@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from ooc_mdp.arguments import described
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import whole_number
+from ooc_mdp.options import parse_bytes, whole_number
 
-__all__ = ["ConvertOptions"]
-
+__all__ = ["ConvertOptions", "options_of"]
 
 _THREADS_PER_CORE = 64
 """Threads at most; each holds a partition."""
@@ -108,3 +109,38 @@ class ConvertOptions:
         if math.prod(shape) != n_states:
             raise OptionsError(f"a grid of shape {shape} has {math.prod(shape)} states, the model has {n_states}")
         return tuple(shape)
+
+
+def options_of(
+    table: Mapping[str, Any],
+    *,
+    default_dtype: Literal["float32", "float64"],
+    grid: Sequence[int] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> ConvertOptions:
+    """Parse and validate the keywords of :class:`ooc_mdp.tables.TableKeywords`; raises OptionsError."""
+    size, threads, dtype = table.get("partition_size"), table.get("threads"), table.get("dtype")
+    given = {} if threads is None else {"threads": threads}
+    return ConvertOptions(
+        sense=table.get("sense"),
+        partitioner=table.get("partitioner") or ("grid" if grid is not None else None),
+        partition_size=None if size is None else parse_bytes(size, "partition_size"),
+        partitions=table.get("partitions"),
+        shape=_axis_lengths("grid", grid),
+        partition_shape=_axis_lengths("partition_shape", table.get("partition_shape")),
+        partition_grid=_axis_lengths("partition_grid", table.get("partition_grid")),
+        dtype=default_dtype if dtype is None else dtype,
+        overwrite=overwrite,
+        resume=resume,
+        **given,
+    )
+
+
+def _axis_lengths(name: str, given: object) -> tuple[int, ...] | None:
+    """Whole numbers along the axes of a grid; OptionsError for anything else."""
+    if given is None:
+        return None
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
+        raise OptionsError(f"{name} is {described(given)}; give a whole number for each axis, such as (30, 30)")
+    return tuple(whole_number(f"{name} along an axis", each) for each in given)
