@@ -20,6 +20,7 @@ import ooc_mdp
 from ooc_mdp.backends.base import Backend, Resident, SweepLimits, VisitReport
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.memory import header_bytes
 from ooc_mdp.backends.layout import Layout, Needs
 from ooc_mdp.model.facts import ModelFacts
@@ -37,6 +38,7 @@ __all__ = [
     "Engine",
     "LittleRoom",
     "MakeDevice",
+    "Reordered",
     "ShuffledDevice",
     "emulated",
     "layout_of",
@@ -125,6 +127,13 @@ class LittleRoom(TiledBackend):
         return replace(layout, detail=replace(layout.detail, slots=slots))
 
 
+class Reordered(TiledBackend):
+    """Numbers states and tiles as a group of two or three devices does."""
+
+    def division(self, model: ModelFacts) -> Division:
+        return Division.cyclic(model, 2 if model.n_partitions < 5 else 3)
+
+
 class Engine:
     """The backend with a store's partitions, and bounds beside it as a solve keeps them."""
 
@@ -173,7 +182,8 @@ class Engine:
         tiling, memory = self.backend._tiling, self.backend._memory
         size = header_bytes(len(tiling.shape))
         headers = np.empty((int(tiling.per_partition[p]), size // 4), np.uint32)
-        self.backend._stream.download(headers, memory.at["headers"] + size * int(tiling.per_partition[:p].sum()))
+        first = int(memory.descriptors["tile"][p])
+        self.backend._stream.download(headers, memory.at["headers"] + size * first)
         self.backend._stream.wait()
         return headers
 

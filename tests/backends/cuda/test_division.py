@@ -112,6 +112,23 @@ def test_strongly_coupled_models_are_divided_into_ranges() -> None:
     assert Division.choose(model_of([10] * 16), 4).reordered
 
 
+@given(sizes=SIZES, devices=DEVICES, ends=st.tuples(st.integers(0, 2000), st.integers(0, 2000)))
+def test_pieces_are_the_places_of_states_in_device_order(sizes: list[int], devices: int, ends: tuple[int, int]) -> None:
+    division = Division.cyclic(model_of(sizes), devices)
+    places = np.concatenate([f + np.arange(n) for f, n in zip(division.first, sizes, strict=True)])
+    begin, end = sorted(min(e, sum(sizes)) for e in ends)
+    found = []
+    for start, place, count in division.pieces(begin, end):
+        assert start == begin + len(found)
+        found += range(place, place + count)
+    assert found == places[begin:end].tolist()
+
+
+def test_pieces_of_store_order_are_one() -> None:
+    division = Division.contiguous(model_of([5, 6, 7, 8]), 3)
+    assert list(division.pieces(3, 20)) == [(3, 3, 17)]
+
+
 def test_members_are_the_places_of_each_devices_partitions_in_a_list() -> None:
     division = Division.cyclic(model_of([5] * 7), 3)
     listed = np.array([6, 2, 0, 4])

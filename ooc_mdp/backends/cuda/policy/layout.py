@@ -162,15 +162,17 @@ def descriptors_of(model: ModelFacts) -> npt.NDArray[Any]:
     return descriptors
 
 
-def chunks_of(model: ModelFacts, partitions: IntArray, descriptors: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Chunk [chunks]: of all states of some partitions, in their order."""
+def chunks_of(
+    model: ModelFacts, partitions: IntArray, descriptors: npt.NDArray[Any], first: IntArray
+) -> npt.NDArray[Any]:
+    """Chunk [chunks]: of all states of some partitions, in their order; `first` are the partitions' first states."""
     states = _states(model)
     counts = -(-states[partitions] // BLOCK)
     owner = np.repeat(partitions, counts)
     begin = BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
     chunks = np.empty(owner.size, _CHUNK)
     chunks["partition"] = owner
-    chunks["state"] = model.partition_ptr[owner] + begin
+    chunks["state"] = first[owner] + begin
     chunks["entry"] = descriptors["entries"][owner] + begin
     chunks["states"] = np.minimum(states[owner] - begin, BLOCK)
     chunks["pitch"], chunks["width"] = descriptors["pitch"][owner], descriptors["width"][owner]

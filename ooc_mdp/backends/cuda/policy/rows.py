@@ -55,6 +55,7 @@ class DeviceRows:
     device, stream : where they lie; what clears and fills them.
     model : sizes, discount and row sums.
     room : bytes of the device's memory that may be taken; None for what is free.
+    first : int64 [P]; first state of each partition as the device numbers them; None as the store does.
 
     Raises
     ------
@@ -62,8 +63,16 @@ class DeviceRows:
     MemoryBudgetError : even the workspace finds no room.
     """
 
-    def __init__(self, device: Device, stream: Stream, model: ModelFacts, room: int | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        stream: Stream,
+        model: ModelFacts,
+        room: int | None = None,
+        first: IntArray | None = None,
+    ) -> None:
         descriptors = descriptors_of(model)
+        self._first = model.partition_ptr[:-1] if first is None else first
         if model.n_states >= 1 << 32:
             raise OptionsError(
                 f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
@@ -231,7 +240,7 @@ class DeviceRows:
         """The chunks of all partitions with rows."""
         if np.array_equal(self._listed, self.valid):
             return
-        chunks = chunks_of(self._model, np.flatnonzero(self.valid), self._descriptors)
+        chunks = chunks_of(self._model, np.flatnonzero(self.valid), self._descriptors, self._first)
         stream.upload(self._at["chunks"], chunks)
         stream.wait()
         self._evaluation["count"] = chunks.size

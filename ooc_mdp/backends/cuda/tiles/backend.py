@@ -25,6 +25,7 @@ from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.batch import TileBatch
+from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.exchange import PIECES_BYTES, TileExchange
 from ooc_mdp.backends.cuda.tiles.launches import TileLaunches
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, TILE_STATES, SlotLayout, Tiling, is_ragged
@@ -55,6 +56,7 @@ class _Detail:
     needs: Needs
     tiling: Tiling
     slots: SlotLayout
+    division: Division
 
 
 class TiledBackend:
@@ -117,8 +119,12 @@ class TiledBackend:
             layout,
             batch_size=min(layout.cache_bytes // slots.nbytes, model.n_partitions),
             host={"page-locked": locked, **layout.host},
-            detail=_Detail(model, needs, tiling, slots),
+            detail=_Detail(model, needs, tiling, slots, self.division(model)),
         )
+
+    def division(self, model: ModelFacts) -> Division:
+        """Which partitions are whose; of one device."""
+        return Division.choose(model, 1)
 
     # ---------------------------------------------------------------------------------------------------- start
 
@@ -128,9 +134,10 @@ class TiledBackend:
         """Copy the values over, and allocate what every visit needs and as many slots as a batch has partitions."""
         self.close()
         detail: _Detail = layout.detail
+        division = self._division = detail.division
         self._model, self._tiling, self._layout, self._rows_room = model, detail.tiling, detail.slots, layout.rows_room
         self._stream = self._device.stream(urgent=True)
-        self._memory = TileMemory(self._device, self._stream, model, self._tiling, self._layout)
+        self._memory = TileMemory(self._device, self._stream, model, self._tiling, self._layout, division)
         self._memory.upload("values", values)
         self._memory.upload("policy", None if policy is None else policy.astype(self._memory.choice))
         partitions = self._tiling.per_partition.size
@@ -138,8 +145,10 @@ class TiledBackend:
         """bool [P]; whether tiles are invalid, since values have changed otherwise than by sweeps."""
         self._without_policy = np.ones(partitions, np.bool_)
         if policy is not None:
-            self._without_policy[:] = np.maximum.reduceat(policy, self._memory.descriptors["first"]) < 0
-        self._launches = TileLaunches(self._device, self._stream, model, self._tiling, self._layout, self._memory)
+            self._without_policy[:] = np.maximum.reduceat(policy, division.stored) < 0
+        self._launches = TileLaunches(
+            self._device, self._stream, model, self._tiling, self._layout, self._memory, division
+        )
         self._launches.most = layout.batch_size
         kernels, engine = self._launches.kernels, self._memory.engine
         try:
@@ -151,7 +160,8 @@ class TiledBackend:
                 "again with smaller partitions (--partition-size)"
             ) from error
         at, choice = self._memory.at, self._memory.choice
-        self._outside = TileExchange(self._device, self._stream, kernels, engine, at, choice, self._tiling.total)
+        tiles = self._tiling.total
+        self._outside = TileExchange(self._device, self._stream, kernels, engine, at, choice, tiles, division)
         if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
             self._launches.load_improvement()
             DeviceRows.kernels(self._device, model)
@@ -243,7 +253,7 @@ class TiledBackend:
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()
-        self._rows = DeviceRows(self._device, self._stream, self._model, self._rows_room)
+        self._rows = DeviceRows(self._device, self._stream, self._model, self._rows_room, self._division.first)
 
     def close_rows(self) -> None:
         """Free them immediately."""
@@ -303,7 +313,7 @@ class TiledBackend:
         if self._rows is not None:
             self._rows.outdated[partition] = True
         narrow = policy.astype(self._memory.choice)
-        first = int(self._memory.descriptors["first"][partition])
+        first = int(self._division.first[partition])
         self._stream.upload(self._memory.at["policy"] + first * narrow.itemsize, narrow)
         self._stream.wait()
 

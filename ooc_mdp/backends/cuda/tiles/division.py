@@ -9,6 +9,7 @@ that each device's part is one piece of a spread allocation. With one device, de
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +31,21 @@ class Division:
     """int64 [P]; the partitions in device order."""
     first: IntArray
     """int64 [P]; first state of each partition in device order."""
+    stored: IntArray
+    """int64 [P]; the same in store order."""
+    runs: IntArray
+    """int64 [r]; first states, in store order, of the longest runs that follow each other in both orders."""
+    shifts: IntArray
+    """int64 [r]; what makes a state's number in store order that in device order."""
     devices: int
 
     @classmethod
     def of(cls, owner: IntArray, sizes: IntArray, devices: int) -> Division:
         """Partitions of so many states (int64 [P]), each with its owner, a number below `devices`."""
         order = np.argsort(owner, kind="stable")
-        return cls(owner.astype(np.uint8), order, _starts(order, sizes), devices)
+        first, stored = _starts(order, sizes), np.cumsum(sizes) - sizes
+        begins = np.flatnonzero(np.diff(first - stored, prepend=-1))
+        return cls(owner.astype(np.uint8), order, first, stored, stored[begins], (first - stored)[begins], devices)
 
     @classmethod
     def choose(cls, model: ModelFacts, devices: int) -> Division:
@@ -80,6 +89,19 @@ class Division:
     def shares(self, sizes: IntArray) -> IntArray:
         """int64 [devices]; the sum of such sizes over the partitions of each device."""
         return np.array([int(sizes[self.owner == device].sum()) for device in range(self.devices)], np.int64)
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Runs of states that follow each other in both orders: first in store order, first in device order, number.
+
+        Parameters
+        ----------
+        begin, end : states, in store order, that they make up.
+        """
+        run = int(np.searchsorted(self.runs, begin, side="right")) - 1
+        while begin < end:
+            stop = end if run + 1 == self.runs.size else min(end, int(self.runs[run + 1]))
+            yield begin, begin + int(self.shifts[run]), stop - begin
+            begin, run = stop, run + 1
 
     def members(self, partitions: IntArray) -> list[IntArray]:
         """For each device, the places in a list of partitions of those that it owns."""

@@ -1,10 +1,11 @@
 // Values that other solvers read, and values of theirs: after tiles/memory.cuh.
 
-// Lists lie in the host's page-locked memory, and are read and written there: 16 bytes a state over the link, once.
+// Lists lie in the host's page-locked memory, and are read and written there: 16 bytes a state over the link, once. Their
+// states are numbered in store order.
 
 extern "C" __global__ void read_values(const Engine e, const i64* states, double* to, u32 count) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) to[i] = e.values[states[i]];
+    if (i < count) to[i] = e.values[placed(e, states[i])];
 }
 
 // Lists of states, one partition each: list l is states[ptr[l]] ... of partitions[l]. A kernel works on lists which[m];
@@ -13,9 +14,10 @@ extern "C" __global__ void gather_values(const Engine e, const u32* partitions, 
                                          const u32* which, const i64* starts, double* values, u32 parts) {
     const u32 m = blockIdx.x / parts, list = which[m];
     const i64 begin = ptr[list], count = ptr[list + 1] - begin;
+    const Descriptor& p = e.descriptors[partitions[list]];
     double* to = values + starts[m];
     for (i64 i = (i64)(blockIdx.x % parts) * blockDim.x + threadIdx.x; i < count; i += (i64)parts * blockDim.x)
-        to[i] = e.values[states[begin + i]];
+        to[i] = e.values[placed_in(p, states[begin + i])];
 }
 
 // States take other values; work_list[tile], 0 before, becomes a bound of the largest change in the tile, and
@@ -29,7 +31,7 @@ extern "C" __global__ void take_values(const Engine e, const u32* partitions, co
     const double* from = values + starts[m];
     double most[3] = {0.0, 0.0, minus_infinity()};
     for (i64 i = (i64)(blockIdx.x % parts) * blockDim.x + threadIdx.x; i < count; i += (i64)parts * blockDim.x) {
-        const i64 state = states[begin + i];
+        const i64 state = placed_in(p, states[begin + i]);
         const double now = from[i], change = now - e.values[state];
         if (change == 0.0) continue;
         e.values[state] = now;

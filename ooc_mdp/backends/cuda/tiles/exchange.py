@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
 from ooc_mdp.backends.cuda.layout import numbers_of_encoded
+from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -75,6 +76,7 @@ class TileExchange:
     at : addresses of "values", "policy", "work_list" and "report".
     choice : type of the policy on the device.
     tiles : of the model.
+    division : says where values and policy of a state are.
     """
 
     def __init__(
@@ -86,9 +88,11 @@ class TileExchange:
         at: Mapping[str, int],
         choice: np.dtype[Any],
         tiles: int,
+        division: Division,
     ) -> None:
         self._device, self._stream, self._kernels, self._engine = device, stream, kernels, engine
         self._at, self._choice, self._tiles = at, choice, tiles
+        self._division = division
         self._lists: weakref.WeakKeyDictionary[StateLists, _Pinned] = weakref.WeakKeyDictionary()
         self._pieces: list[npt.NDArray[np.uint8]] = []
 
@@ -148,7 +152,7 @@ class TileExchange:
     def copy(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
         """Copy values or policy of states from the first on, in page-locked pieces that threads put in their places."""
         held = self._choice if name == "policy" else np.dtype(np.float64)
-        source = self._at[name] + first * held.itemsize
+        source = self._at[name]
         pieces = [piece.view(held) for piece in self._pages()]
         size = pieces[0].size
 
@@ -161,8 +165,10 @@ class TileExchange:
             for number, start in enumerate(range(0, host.size, size)):
                 if len(waiting) == _PIECES:
                     waiting.popleft().result()
-                piece = pieces[number % _PIECES]
-                self._stream.download(piece[: min(size, host.size - start)], source + start * held.itemsize)
+                piece, begin = pieces[number % _PIECES], first + start
+                for stored, place, count in self._division.pieces(begin, min(begin + size, first + host.size)):
+                    part = piece[stored - begin : stored - begin + count]
+                    self._stream.download(part, source + place * held.itemsize)
                 self._stream.wait()
                 waiting.append(pool.submit(put, start, piece))
 

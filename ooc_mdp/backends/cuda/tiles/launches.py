@@ -20,6 +20,7 @@ from ooc_mdp.backends.cuda.layout import numbers_of_encoded
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
+from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
@@ -66,12 +67,13 @@ class TileLaunches:
         tiling: Tiling,
         layout: SlotLayout,
         memory: TileMemory,
+        division: Division,
     ) -> None:
         self._device, self._stream, self._model = device, stream, model
         self._tiling, self._layout, self._memory = tiling, layout, memory
         self.staged = layout.staged(model, tiling, device.staging_shared)
         """Bytes of shared memory into which a block's next tile comes."""
-        self._defines = layout.defines(model, tiling, self.staged)
+        self._defines = layout.defines(model, tiling, self.staged, division.reordered)
         with_windows = layout.window_shared(model, tiling) > 0
         names = (*_KERNELS, *_WINDOW_KERNELS) if with_windows else _KERNELS
         self.kernels: dict[str, Kernel] = device.compile(read_sources(*TILES), self._defines, names)

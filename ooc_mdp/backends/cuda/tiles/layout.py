@@ -276,10 +276,13 @@ class SlotLayout:
         block = self.visit_shared(tiling) + staged + _BLOCK_SHARED
         return staged if self.blocks(tiling) * block <= room else 0
 
-    def defines(self, model: ModelFacts, tiling: Tiling, staged: int = 0) -> dict[str, str | int]:
-        """What the kernels are compiled with, where blocks stage so many bytes."""
+    def defines(
+        self, model: ModelFacts, tiling: Tiling, staged: int = 0, reordered: bool = False
+    ) -> dict[str, str | int]:
+        """What the kernels are compiled with, where blocks stage so many bytes; `reordered`: not in store order."""
         durations = model.duration_dtype
         return {
+            "REORDERED": int(reordered),
             "STAGED": staged,
             "LISTED": self.listed(tiling),
             "LOCAL": int(self.local),

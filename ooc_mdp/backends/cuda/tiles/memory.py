@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Device, Stream
 from ooc_mdp.backends.cuda.layout import aligned
+from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, SlotLayout, Tiling
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -32,6 +33,7 @@ _DESCRIPTOR = np.dtype(
         ("tile", "u4"),
         ("tiles", "u4"),
         ("extent", "u4", 7),
+        ("stored", "i8"),
     ],
     align=True,
 )
@@ -112,14 +114,23 @@ class TileMemory:
     Parameters
     ----------
     stream : of the sweeps.
+    division : says in which order states and tiles lie.
 
     Raises
     ------
     MemoryBudgetError : the device has not so much memory.
     """
 
-    def __init__(self, device: Device, stream: Stream, model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        device: Device,
+        stream: Stream,
+        model: ModelFacts,
+        tiling: Tiling,
+        layout: SlotLayout,
+        division: Division,
+    ) -> None:
+        self._stream, self._division = stream, division
         sizes = _sizes(model, tiling, layout)
         whole = sum(aligned(size) for size in sizes.values())
         try:
@@ -144,8 +155,9 @@ class TileMemory:
         self.batch = device.pinned(4 * partitions).view(np.uint32)
         """uint32 [P]; partitions of a batch."""
         self.measured = device.pinned(_MEASURED_BYTES).view(np.uint64)
-        self.descriptors = _descriptors(model, tiling)
-        self.upload("descriptors", self.descriptors)
+        self.descriptors = _descriptors(model, tiling, division)
+        stream.upload(self.at["descriptors"], self.descriptors)
+        stream.wait()
         self.engine = self._addresses(model, tiling)
 
     @staticmethod
@@ -161,10 +173,13 @@ class TileMemory:
         return _PAGE_LOCKED_A_PARTITION * partitions + _ROOM
 
     def upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
-        """Copy it to its place, and wait; None where it stays 0."""
-        if data is not None:
-            self._stream.upload(self.at[name], np.ascontiguousarray(data))
-            self._stream.wait()
+        """Copy values or policy, in store order, to their places, and wait; None where they stay 0."""
+        if data is None:
+            return
+        for start, place, count in self._division.pieces(0, data.size):
+            piece = np.ascontiguousarray(data[start : start + count])
+            self._stream.upload(self.at[name] + place * piece.itemsize, piece)
+        self._stream.wait()
 
     def _addresses(self, model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
         engine = np.zeros((), _ENGINE)
@@ -176,13 +191,14 @@ class TileMemory:
         return engine
 
 
-def _descriptors(model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
+def _descriptors(model: ModelFacts, tiling: Tiling, division: Division) -> npt.NDArray[Any]:
     """Where states and tiles of each partition are, and what its rows sum to."""
     descriptors = np.zeros(tiling.per_partition.size, _DESCRIPTOR)
     ptr = model.partition_ptr
-    descriptors["first"], descriptors["n"], descriptors["row_sum"] = ptr[:-1], np.diff(ptr), model.row_sums
+    descriptors["first"], descriptors["n"], descriptors["row_sum"] = division.first, np.diff(ptr), model.row_sums
+    descriptors["stored"] = ptr[:-1]
     descriptors["tiles"] = tiling.per_partition
-    descriptors["tile"] = np.cumsum(tiling.per_partition) - tiling.per_partition
+    descriptors["tile"] = division.starts(tiling.per_partition)
     descriptors["extent"] = 1
     descriptors["extent"][:, : tiling.extents.shape[1]] = tiling.extents
     return descriptors

@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
     if (threadIdx.x == 0) halo_used = inputs_used = numbered = too_many = unlisted = astray = 0;
     __syncthreads();
     const Descriptor& last = e.descriptors[e.partitions - 1];
-    const i64 n_states = last.first + last.n;
+    const i64 n_states = last.stored + last.n;
     const u32 own = threadIdx.x % STATES * SPREAD + threadIdx.x / STATES;   // the offset of this entry
     const u32 local = state_of(header, own);
     const u32 s = local == NOWHERE ? 0 : local;
@@ -101,11 +101,11 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
                     continue;
                 }
 #if LOCAL
-                if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)state)) too_many = 1;
+                if (!insert(halo, HALO_HASH, &halo_used, HALO, (u32)placed(e, state))) too_many = 1;
 #endif
                 if (lists) {
                     const Descriptor& owner = e.descriptors[partition_with(e, state)];
-                    tile_of(owner, (u32)(state - owner.first), other, offset);
+                    tile_of(owner, (u32)(state - owner.stored), other, offset);
                     lists = insert(inputs, INPUTS_HASH, &inputs_used, INPUTS, owner.tile + other);
                 }
             }
@@ -164,10 +164,13 @@ extern "C" __global__ void __launch_bounds__(TILE) lay_out(const Engine e, const
                 u32 other = NOWHERE, offset = 0;
                 if (x < t.n) tile_of(p, x, other, offset);
                 if (other == tile) value = offset;
-                else value = TILE + place_of(halo, halo_used, x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]);
+                else {
+                    const i64 state = x < t.n ? p.first + x : placed(e, t.halo[x - t.n]);
+                    value = TILE + place_of(halo, halo_used, (u32)state);
+                }
             }
 #else
-            value = here ? (x < t.n ? (u32)(p.first + x) : (u32)t.halo[x - t.n]) : (u32)p.first;
+            value = (u32)(!here ? p.first : x < t.n ? p.first + x : placed(e, t.halo[x - t.n]));
 #endif
             record.successors[a * WIDTH + k][at] = (Successor)value;
         }
@@ -204,7 +207,8 @@ extern "C" __global__ void lay_out_boundary(const Engine e, const Table* table, 
     }
 }
 
-// Ragged rows stay as they are: copy the table's arrays into the slot, and a descriptor with their new addresses.
+// Ragged rows stay as they are: copy the table's arrays into the slot, and a descriptor with their new addresses; states
+// of the halo take their numbers in device order.
 extern "C" __global__ void keep_table(const Engine e, const Table* table, int q, char* slot, const u32* faults,
                                       i64 room) {
 #if RAGGED
@@ -224,7 +228,10 @@ extern "C" __global__ void keep_table(const Engine e, const Table* table, int q,
         if (!from[f]) bytes[f] = 0;
         if (first == 0) descriptor[f] = bytes[f] ? (u64)to : 0;
         if (to + bytes[f] > slot + AT_TABLE + room) return;   // cannot be: the room is that of the largest table
-        for (i64 i = first; i < bytes[f]; i += step) to[i] = ((const char*)from[f])[i];
+        if (REORDERED && f == 7)
+            for (i64 i = first; i < t.halo_size; i += step) ((HALO_STATE*)to)[i] = (HALO_STATE)placed(e, t.halo[i]);
+        else
+            for (i64 i = first; i < bytes[f]; i += step) to[i] = ((const char*)from[f])[i];
         to += (bytes[f] + 255) / 256 * 256;
     }
     if (first == 0) {

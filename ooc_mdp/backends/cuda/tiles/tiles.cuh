@@ -36,7 +36,10 @@
 // offset in the tile, or TILE + place in the tile's halo, which is in ascending order. DIRECT ones are states (32
 // bits), read from the value vector. RAGGED rows stay as PartitionTable has them.
 //
-// Compiled once a store with: LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (offsets), STATES and THREADS
+// States, tiles and what is kept for each of them are numbered in device order: the partitions of each device of a group
+// follow each other (`division.py`). Tables and hosts number states in store order, which is another where REORDERED.
+//
+// Compiled once a store with: REORDERED, LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (offsets), STATES and THREADS
 // (of a sweep), BLOCKS (of which a multiprocessor should hold so many), AHEAD (whether registers hold rows as doubles),
 // STAGED (bytes of shared memory to which the next tile's rows are brought, or 0) and LISTED (states of its halo there),
 // BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH
@@ -73,12 +76,13 @@ static_assert(STATES == 1 || (STATES == 2 && LOCAL && IN_REGISTERS), "a thread h
 static_assert(TILE % 32 == 0 && THREADS % 32 == 0 && THREADS >= SPREAD, "blocks are whole warps");
 
 struct Descriptor {     // of a partition
-    i64 first;          // its first state
+    i64 first;          // its first state, in device order
     double row_sum;     // largest row sum, rounded up
     u32 n;              // states
     u32 tile;           // its first tile, among those of all partitions
     u32 tiles;
     u32 extent[7];      // of the box of its states, C order
+    i64 stored;         // its first state in store order
 };
 
 // Of a tile of a resident partition: what a visit must know before it can read anything else.
@@ -118,7 +122,7 @@ struct Engine {
     double* reported;          // [tiles] `accumulated` as last reported
     u32* must_visit;           // [tiles] whether the tile must be visited whatever its inputs
     u32* traps;                // [tiles] 0, or 1 + the halves of the window there in which a trap was found
-    double* values;
+    double* values;            // [states], in device order
     CHOICE* policy;
     const u32* batch;          // [batch_size] partitions of the batch
     u32* work_list;            // [tiles of the batch] selected tiles; see take_values
@@ -233,12 +237,21 @@ __device__ __forceinline__ u32 state_of(const TileHeader& h, u32 offset) {
     return inside ? local : NOWHERE;
 }
 
-// The partition of a state.
+// The partition of a state, in store order.
 __device__ __forceinline__ u32 partition_with(const Engine& e, i64 state) {
     i64 lo = 0, hi = e.partitions - 1;
     while (lo < hi) {
         i64 middle = (lo + hi + 1) >> 1;
-        if (e.descriptors[middle].first <= state) lo = middle; else hi = middle - 1;
+        if (e.descriptors[middle].stored <= state) lo = middle; else hi = middle - 1;
     }
     return (u32)lo;
+}
+
+// The number in device order of a partition's state, and of any state, from that in store order.
+__device__ __forceinline__ i64 placed_in(const Descriptor& p, i64 state) {
+    return REORDERED ? p.first + (state - p.stored) : state;
+}
+
+__device__ __forceinline__ i64 placed(const Engine& e, i64 state) {
+    return REORDERED ? placed_in(e.descriptors[partition_with(e, state)], state) : state;
 }
