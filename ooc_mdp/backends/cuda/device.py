@@ -6,6 +6,7 @@ partitions or tables.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,15 +15,18 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.compiling import compiling_kernels
 from ooc_mdp.backends.cuda.driver import Arguments, CudaDriver, address_of, cuda_library
+from ooc_mdp.backends.cuda.virtual_memory import VirtualMemory
 from ooc_mdp.errors import MissingExtraError, OptionsError
 
-__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "Stream", "cupy_for", "device_count"]
+__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "SharedPages", "Stream", "cupy_for", "device_count"]
 
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]
 """A NumPy scalar (an address is a uint64), or a structure: an array without axes."""
 _BULK_COPIES = 90
 """Compute capability, ten times it, from which blocks have a bulk copy engine."""
+_ALREADY_ENABLED = 704
+"""cudaErrorPeerAccessAlreadyEnabled."""
 _URGENT = -5
 """Priority of an urgent stream, the highest that there is; the driver takes the nearest that a device has."""
 
@@ -84,6 +88,10 @@ class Stream(Protocol):
         """Let what comes next wait for what this thread launched on its current stream of CuPy's."""
         ...
 
+    def wait_for(self, other: Any) -> None:
+        """Let what comes next wait for everything so far on another stream, of this or another device."""
+        ...
+
     def wait(self) -> None:
         """Wait until everything so far is done; other threads of the interpreter run meanwhile."""
         ...
@@ -102,6 +110,33 @@ class Kernel(Protocol):
 
     def prefer_shared_memory(self) -> None:
         """Give as much of the first-level cache as possible to shared memory, so that more blocks fit."""
+        ...
+
+
+class SharedPages(Protocol):
+    """Memory of several devices in one range of addresses, piece by piece."""
+
+    page: int
+    """Bytes of whose multiples pieces consist."""
+
+    def reserve(self, nbytes: int) -> int:
+        """First of so many addresses without memory. Raises MemoryError."""
+        ...
+
+    def place(self, at: int, nbytes: int, member: int) -> None:
+        """Put new memory of a device, the member-th, at reserved addresses. Raises MemoryError."""
+        ...
+
+    def open(self, at: int, nbytes: int) -> None:
+        """All of the devices may read and write there."""
+        ...
+
+    def remove(self, at: int, nbytes: int) -> None:
+        """Free the memory of a piece; nothing that uses it may be under way."""
+        ...
+
+    def release(self, at: int, nbytes: int) -> None:
+        """Give reserved addresses back."""
         ...
 
 
@@ -143,6 +178,14 @@ class Device(Protocol):
         """Record launches on a stream, to be repeated at the cost of one."""
         ...
 
+    def reaches(self, other: Any) -> bool:
+        """Whether kernels here can read and write what is allocated on another device; from then on they may."""
+        ...
+
+    def shared_pages(self, devices: Sequence[Any]) -> SharedPages:
+        """Of this device and others, which reach each other."""
+        ...
+
     def free_all(self) -> None:
         """Free what was allocated."""
         ...
@@ -157,6 +200,7 @@ class _CudaStream:
         self._driver = driver
         self._args: Sequence[Argument] = ()
         self._packed = Arguments(())
+        self._event: Any = None
 
     def upload(self, to: int, data: npt.NDArray[Any]) -> None:
         self._driver.copy(to, address_of(data), data.nbytes, self._number)
@@ -176,9 +220,23 @@ class _CudaStream:
         self._driver.launch(kernel, grid, block, shared, self._number, self._packed)
 
     def mark(self) -> Callable[[], bool]:
+        self._driver.enter()
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self.stream)
         return lambda: bool(event.done)
+
+    def wait_for(self, other: _CudaStream) -> None:
+        event = other.recorded()
+        self._driver.enter()
+        self.stream.wait_event(event)
+
+    def recorded(self) -> Any:
+        """An event after everything so far, until this is asked for the next time."""
+        self._driver.enter()
+        if self._event is None:
+            self._event = self._cupy.cuda.Event(disable_timing=True)
+        self._event.record(self.stream)
+        return self._event
 
     def follow(self) -> None:
         # Waiting for the whole device would break off a recording of launches that another thread has begun.
@@ -288,12 +346,37 @@ class CudaDevice:
             return {name: _CudaKernel(self._cupy, self._number, module.get_function(name)) for name in names}
 
     def graph(self, stream: Any, launches: Callable[[], None]) -> Callable[[], None]:
-        """A CUDA graph, captured from the launches."""
-        with self._cupy.cuda.Device(self._number):
-            stream.stream.begin_capture()
+        """A CUDA graph, captured from the launches, which may be on streams of other devices that wait for this one."""
+        self._driver.enter()
+        stream.stream.begin_capture()
+        try:
             launches()
+        finally:
+            self._driver.enter()
             graph = stream.stream.end_capture()
-        return lambda: graph.launch(stream.stream)
+
+        def launch() -> None:
+            self._driver.enter()
+            graph.launch(stream.stream)
+
+        return launch
+
+    def reaches(self, other: CudaDevice) -> bool:
+        """By peer access, over NVLink or PCI Express."""
+        runtime = self._cupy.cuda.runtime
+        if not runtime.deviceCanAccessPeer(self._number, other._number):
+            return False
+        with self._cupy.cuda.Device(self._number):
+            try:
+                runtime.deviceEnablePeerAccess(other._number)
+            except runtime.CUDARuntimeError as error:
+                if error.status != _ALREADY_ENABLED:
+                    raise
+        return True
+
+    def shared_pages(self, devices: Sequence[CudaDevice]) -> VirtualMemory:
+        """Through the driver's virtual memory."""
+        return VirtualMemory(ctypes.CDLL(cuda_library()._name), [device._number for device in devices])
 
     def free_all(self) -> None:
         """Drop every allocation."""

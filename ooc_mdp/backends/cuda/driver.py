@@ -8,15 +8,17 @@ others a dozen times a load, for longer than the calls take: these are called th
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arguments", "CudaDriver", "address_of", "cuda_library"]
+__all__ = ["Arguments", "CudaDriver", "address_of", "cuda_library", "error_of"]
 
 _HANDLE, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -29,9 +31,17 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
+@functools.cache
 def cuda_library() -> ctypes.PyDLL:
     """The driver's library, which is there wherever CuPy finds a device. Raises OSError."""
     return ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+def error_of(library: ctypes.CDLL, call: str, status: int) -> str:
+    """What the driver says about a status that is not 0."""
+    text = ctypes.c_char_p()
+    library.cuGetErrorString(status, ctypes.byref(text))
+    return f"{call} failed: {(text.value or b'unknown error').decode()} ({status})"
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
@@ -63,6 +73,19 @@ class Arguments:
         self.address = ctypes.addressof(self._list)
 
 
+class _Thread(threading.local):
+    """What drivers have made of this thread's current context."""
+
+    current: CudaDriver | None = None
+    """Whose context is current."""
+    before: int | None = None
+    """The context that was current before the first of them came."""
+
+
+_THREADS: weakref.WeakKeyDictionary[ctypes.PyDLL, _Thread] = weakref.WeakKeyDictionary()
+"""Of each library: drivers of several devices make their contexts current in turns."""
+
+
 class CudaDriver:
     """The driver's calls on one device's context.
 
@@ -71,7 +94,7 @@ class CudaDriver:
     library : `cuda_library`, or what stands in for it in a test.
 
     The context is the one that is current where this is made. It is made current on each thread that comes here, and
-    stays so until :meth:`leave`.
+    stays so until another device's driver makes its own current, or until :meth:`leave`.
 
     Raises
     ------
@@ -86,11 +109,11 @@ class CudaDriver:
         self._copy = library.cuMemcpyAsync
         self._set = library.cuMemsetD8Async
         self._context = self._current()
-        self._local = threading.local()
+        self._thread = _THREADS.setdefault(library, _Thread())
 
     def launch(self, kernel: int, grid: int, block: int, shared: int, stream: int, arguments: Arguments) -> None:
         """Launch a kernel of one-dimensional blocks; arguments are copied before this returns."""
-        self._enter()
+        self.enter()
         status = self._launch(kernel, grid, 1, 1, block, 1, 1, shared, stream, arguments.address, None)
         if status:
             self._refused("cuLaunchKernel", status)
@@ -99,31 +122,36 @@ class CudaDriver:
         """Copy between the device and page-locked memory, or within either."""
         if not nbytes:
             return
-        self._enter()
+        self.enter()
         status = self._copy(to, source, nbytes, stream)
         if status:
             self._refused("cuMemcpyAsync", status)
 
     def clear(self, at: int, nbytes: int, stream: int) -> None:
         """Fill with zero bytes."""
-        self._enter()
+        self.enter()
         status = self._set(at, 0, nbytes, stream)
         if status:
             self._refused("cuMemsetD8Async", status)
 
     def leave(self) -> None:
-        """Make current on this thread what was so before it came here; a thread that had nothing keeps what it has."""
-        before = self._local.__dict__.pop("before", None)
-        if before is not None:
+        """Make current on this thread what was so before drivers came; a thread that had nothing keeps what it has."""
+        thread = self._thread
+        before = thread.before
+        if thread.current is not None and before is not None:
             self._library.cuCtxSetCurrent(before)
+        thread.current = thread.before = None
 
-    def _enter(self) -> None:
-        if not hasattr(self._local, "before"):
-            before = self._current()
-            status = self._library.cuCtxSetCurrent(self._context)
-            if status:
-                self._refused("cuCtxSetCurrent", status)
-            self._local.before = before
+    def enter(self) -> None:
+        """Make the context current on this thread."""
+        thread = self._thread
+        if thread.current is self:
+            return
+        before = self._current() if thread.current is None else thread.before
+        status = self._library.cuCtxSetCurrent(self._context)
+        if status:
+            self._refused("cuCtxSetCurrent", status)
+        thread.current, thread.before = self, before
 
     def _current(self) -> int | None:
         context = _HANDLE()
@@ -133,6 +161,4 @@ class CudaDriver:
         return context.value
 
     def _refused(self, call: str, status: int) -> None:
-        text = ctypes.c_char_p()
-        self._library.cuGetErrorString(status, ctypes.byref(text))
-        raise RuntimeError(f"{call} failed: {(text.value or b'unknown error').decode()} ({status})")
+        raise RuntimeError(error_of(self._library, call, status))

@@ -173,3 +173,22 @@ def test_a_context_that_cannot_be_had_is_said_at_each_call(library: ctypes.PyDLL
     for _ in range(2):
         with pytest.raises(RuntimeError, match="cuCtxSetCurrent failed"):
             driver.clear(1, 2, _STREAM)
+
+
+def test_drivers_of_several_contexts_take_turns_on_a_thread(library: ctypes.PyDLL) -> None:
+    first = CudaDriver(library)
+    library.cuCtxSetCurrent(ctypes.c_void_p(7))
+    second = CudaDriver(library)
+    library.cuCtxSetCurrent(ctypes.c_void_p(5))
+    to = address_of(np.ones(1, np.uint8))
+    found = []
+    for driver in (first, second, second, first):
+        driver.clear(to, 1, _STREAM)
+        found.append(current(library))
+    assert found == [_CONTEXT, 7, 7, _CONTEXT]
+    second.leave()
+    assert current(library) == 5
+    first.leave()
+    assert current(library) == 5
+    second.clear(to, 1, _STREAM)
+    assert current(library) == 7
