@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import figures_of
 from emulated_cuda import compile_kernels
-from emulated_device import EmulatedDevice
+from emulated_device import EmulatedDevice, emulated_group
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import BENCHMARKS
@@ -439,6 +439,20 @@ def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path
         assert first["changed"] == case["states"]
         if case["problem"] == "random":
             assert first["policy_evaluations"]["solver"]["backups"] < first["policy_evaluations"]["sweeps"]["backups"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_links_of_a_group_are_measured_between_all_of_its_devices(tmp_path, count, monkeypatch):
+    module = benchmark("group_links")
+    monkeypatch.setattr(module, "ROUNDS", 3)
+    output = tmp_path / "figures.json"
+    module.main(["--mebibytes", "0", "--repeat", "1", "--output", str(output)], emulated_group(count))
+    figures = json.loads(output.read_text())
+    assert figures["devices"] == count
+    assert {(read["part"], read["readers"]) for read in figures["reads"]} == (
+        {("own", 1)} if count == 1 else {(part, n) for part in ("own", "neighbour") for n in (1, 3)}
+    )
+    assert figures["meetings"]["recorded_microseconds"] > 0
 
 
 @pytest.mark.slow
