@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
@@ -65,7 +66,7 @@ class Layout:
     """How a backend will hold one model; made by :meth:`ooc_mdp.backends.base.Backend.layout`, never changed."""
 
     cache_bytes: int
-    """Budget of the partition cache."""
+    """Budget of the partition cache, on each device."""
     entry_bytes: int | None
     """Bytes of the cache that each partition takes; None where that is the size of its table."""
     batch_size: int
@@ -73,12 +74,24 @@ class Layout:
     host: Mapping[str, int]
     """Bytes in RAM by name, beside values and policy; the cache among them on the CPU."""
     device: Mapping[str, int]
-    """Bytes on the device by name, the cache among them; empty on the CPU."""
+    """Bytes on the device by name, the cache among them, the most of a group's devices; empty on the CPU."""
     rows_room: int | None = None
     """Bytes, of the device or on the CPU of RAM, within which a policy's rows are placed; None where none are planned:
     what is free when they are opened."""
+    places: npt.NDArray[np.uint8] | None = None
+    """uint8 [P]; which device of a group holds each partition; None where one holds all."""
     detail: Any = None
     """The backend's own."""
+
+    @property
+    def devices(self) -> int:
+        """That hold partitions: 1 unless there is a group."""
+        return 1 if self.places is None else int(self.places.max()) + 1
+
+    def holds(self, sizes: IntArray) -> bool:
+        """Whether partitions of so many bytes (int64 [P]) can all be in the cache together."""
+        on = np.zeros(sizes.size, np.uint8) if self.places is None else self.places
+        return all(int(sizes[on == place].sum()) <= self.cache_bytes for place in range(self.devices))
 
 
 class SlotsTooSmall(Exception):

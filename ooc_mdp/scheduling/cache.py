@@ -1,11 +1,12 @@
 """The partition cache: least recently used out first, under a budget that is never exceeded.
 
-    invariant 1: the bytes of all entries, reserved ones included, never exceed the budget
+    invariant 1: the bytes of all entries of a place, reserved ones included, never exceed the budget
     invariant 2: a pinned entry is never evicted
     invariant 3: every access is a hit or a miss; a miss is the first access after a load
 
 Room is reserved *before* a partition is read, so bytes in flight count. The cache stores whatever a backend made
-of a partition and knows nothing of it but its size.
+of a partition and knows nothing of it but its size and its place: each device of a group has a budget of its own, and
+holds certain partitions.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.options import format_bytes
@@ -83,9 +85,10 @@ class PartitionCache(Generic[T]):
 
     Parameters
     ----------
-    budget : bytes.
+    budget : bytes of each place.
     n_partitions : number of partitions that there are.
     release : called with the content of each evicted entry.
+    places : int [P]; number of the place where each partition is held, from 0; None for one place.
     """
 
     def __init__(
@@ -93,13 +96,15 @@ class PartitionCache(Generic[T]):
         budget: int,
         n_partitions: int,
         release: Callable[[T], None],
+        places: npt.NDArray[np.integer] | None = None,
     ) -> None:
         self.budget = budget
+        self._places: list[int] = [0] * n_partitions if places is None else places.tolist()
+        self._used = [0] * (max(self._places, default=0) + 1)
         self.present = np.zeros(n_partitions, np.bool_)
         """bool [P]: whose content is there; for reading only."""
         self.loads = np.zeros(n_partitions, np.int64)
         """int64 [P]: transfers of each partition into the cache; a resumed solve counts on."""
-        self.used = 0
         self.peak = 0
         self.statistics = CacheStatistics()
         self._release = release
@@ -112,8 +117,22 @@ class PartitionCache(Generic[T]):
         """Partitions from the least to the most recently used, reserved ones included."""
         return iter(self._entries)
 
-    def make_room(self, size: int, keep: Callable[[int], bool] | None = None) -> bool:
-        """Evict entries, the least recently used first, until `size` bytes fit.
+    @property
+    def capacity(self) -> int:
+        """Bytes of the budgets of all places."""
+        return self.budget * len(self._used)
+
+    @property
+    def used(self) -> int:
+        """Bytes of all entries, reserved ones included."""
+        return sum(self._used)
+
+    def place_of(self, partition: int) -> int:
+        """Number of the place where a partition is held."""
+        return self._places[partition]
+
+    def make_room(self, size: int, keep: Callable[[int], bool] | None = None, place: int = 0) -> bool:
+        """Evict entries of a place, the least recently used first, until `size` bytes fit there.
 
         Parameters
         ----------
@@ -123,13 +142,13 @@ class PartitionCache(Generic[T]):
         -------
         Whether the room is there; if not, nothing was evicted.
         """
-        missing = self.used + size - self.budget
+        missing = self._used[place] + size - self.budget
         victims = []
         for p in self._entries if missing > 0 else ():
             if missing <= 0:
                 break
             entry = self._entries[p]
-            if entry.pinned or entry.content is None or (keep is not None and keep(p)):
+            if self._places[p] != place or entry.pinned or entry.content is None or (keep is not None and keep(p)):
                 continue
             victims.append(p)
             missing -= entry.size
@@ -138,7 +157,7 @@ class PartitionCache(Generic[T]):
         for p in victims:
             entry = self._entries.pop(p)
             self.present[p] = False
-            self.used -= entry.size
+            self._used[place] -= entry.size
             self.statistics.evictions += 1
             if entry.content is not None:
                 self._release(entry.content)
@@ -157,10 +176,11 @@ class PartitionCache(Generic[T]):
                 f"raise --cache to at least {size}, or convert again with smaller partitions "
                 f"(--partition-size {max(1, self.budget // 2)})"
             )
-        if not self.make_room(size, keep):
+        place = self._places[partition]
+        if not self.make_room(size, keep, place):
             return False
         self._entries[partition] = _Entry(size)
-        self.used += size
+        self._used[place] += size
         self.peak = max(self.peak, self.used)
         return True
 
@@ -176,8 +196,7 @@ class PartitionCache(Generic[T]):
 
     def cancel_reservation(self, partition: int) -> None:
         """Give back a reservation whose load failed."""
-        entry = self._entries.pop(partition)
-        self.used -= entry.size
+        self._used[self._places[partition]] -= self._entries.pop(partition).size
 
     def access(self, partition: int, auxiliary: bool = False) -> tuple[T, bool]:
         """The content of a resident partition, now the most recently used, and whether this was a hit."""
@@ -225,4 +244,4 @@ class PartitionCache(Generic[T]):
                 self._release(entry.content)
         self._entries.clear()
         self.present[:] = False
-        self.used = 0
+        self._used = [0] * len(self._used)

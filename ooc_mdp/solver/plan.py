@@ -148,7 +148,7 @@ def plan_solve(
         check_free_memory(layout.device, needs.free, backend.name, options.device_memory, place)
     places = np.full(model.n_partitions, layout.entry_bytes) if layout.entry_bytes else model.partition_bytes
     padding = 0.0 if layout.device else loader.padding
-    beside = {"padding and objects of tables": beside_tables(places, layout.cache_bytes, padding)}
+    beside = {"padding and objects of tables": beside_tables(places, layout.devices * layout.cache_bytes, padding)}
     memory = MemoryPlan({**host, **layout.host, **beside}, dict(layout.device))
     memory.check_available(f"this solve of {store.name}", fitting_cache(memory, largest))
     return SolvePlan(options, model, choice, layout, depth, memory)
@@ -174,7 +174,7 @@ def fitting_cache(memory: MemoryPlan, largest: int) -> str:
 def _choose(options: SolveOptions, backend: Backend, model: ModelFacts, needs: Needs) -> tuple[MethodChoice, Layout]:
     """The method, and the layout that it needs; auto takes another method where a budget has no room for rows."""
     layout = backend.layout(model, needs)
-    all_is_cached = layout.cache_bytes >= model.table_bytes
+    all_is_cached = layout.holds(model.partition_bytes)
     choice = choose_method(options, backend, model, all_is_cached)
     if choice.first == "policy-iteration" and not needs.policy_rows:  # nobody has asked for it by name
         try:

@@ -53,7 +53,8 @@ def start(
         values = plan.facts.sign * from_original(store, values)
     if values is None:
         bounds.at_zero_values(bounds.reward_range)
-    cache: PartitionCache[Resident] = PartitionCache(plan.layout.cache_bytes, p, backend.release)
+    layout = plan.layout
+    cache: PartitionCache[Resident] = PartitionCache(layout.cache_bytes, p, backend.release, layout.places)
     stack.callback(cache.clear)
     stager = stack.enter_context(Stager(store, cache, backend, plan.staging_depth))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
@@ -62,7 +63,7 @@ def start(
     counters = SolveStatistics(
         n_states=store.n_states,
         n_partitions=p,
-        cache_bytes=cache.budget,
+        cache_bytes=cache.capacity,
         table_bytes=plan.facts.table_bytes,
         source=store.kind,
     )

@@ -267,7 +267,8 @@ class SolveState:
         self.stager.cancel()
         self.cache.clear()
         self.plan = replace(self.plan, layout=self.backend.enlarged(self.plan.layout))
-        self.cache.budget = self.counters.cache_bytes = self.plan.layout.cache_bytes
+        self.cache.budget = self.plan.layout.cache_bytes
+        self.counters.cache_bytes = self.cache.capacity
         self.start_backend(self.backend.values(), self.backend.policy())
 
     def start_backend(self, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
@@ -306,7 +307,7 @@ class SolveState:
         self.bounds.restore(arrays, measured=False)
         self.priority.restore(arrays)
         self.value_size = float(arrays["value_size"])
-        statistics.cache_bytes, statistics.cache_peak_bytes = self.cache.budget, 0  # of this cache
+        statistics.cache_bytes, statistics.cache_peak_bytes = self.cache.capacity, 0  # of this cache
         for name in ("n_states", "n_partitions", "table_bytes", "source"):  # of this table
             setattr(statistics, name, getattr(self.counters, name))
         self.counters = statistics

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from tiled_engine import TILE_STATES, emulated
 
@@ -99,3 +100,12 @@ def test_auto_takes_another_method_where_a_budget_has_no_room_for_rows(coupled: 
     assert planned("policy-iteration", least).choice.first == "policy-iteration"
     with pytest.raises(MemoryBudgetError, match="rows of the policy"):
         planned("policy-iteration", least - 1)
+
+
+def test_a_group_holds_all_partitions_where_each_device_holds_its_own() -> None:
+    sizes, places = np.array([4, 3, 4, 3]), np.array([0, 1, 0, 1], np.uint8)
+    alone = Layout(8, None, 1, {}, {})
+    assert (alone.devices, alone.holds(sizes), alone.holds(np.array([4, 4]))) == (1, False, True)
+    together = Layout(8, None, 1, {}, {}, places=places)
+    assert (together.devices, together.holds(sizes)) == (2, True)
+    assert not Layout(7, None, 1, {}, {}, places=places).holds(sizes)

@@ -19,10 +19,13 @@ PARTITIONS = st.integers(0, len(SIZES) - 1)
 class CacheMachine(RuleBasedStateMachine):
     """`order` holds reserved and loaded partitions alike; `used`, `pinned`, `loaded` are what they say."""
 
+    places: list[int] | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.released: list[str] = []
-        self.cache: PartitionCache[str] = PartitionCache(BUDGET, len(SIZES), self.released.append)
+        places = None if self.places is None else np.array(self.places, np.uint8)
+        self.cache: PartitionCache[str] = PartitionCache(BUDGET, len(SIZES), self.released.append, places)
         self.order: list[int] = []
         self.loaded: set[int] = set()
         self.used: set[int] = set()
@@ -30,15 +33,18 @@ class CacheMachine(RuleBasedStateMachine):
         self.evicted: list[str] = []
         self.accesses = self.hits = self.auxiliary = self.auxiliary_hits = self.loads = self.moved = self.peak = 0
 
-    def held(self) -> int:
-        return sum(SIZES[p] for p in self.order)
+    def place_of(self, p: int) -> int:
+        return 0 if self.places is None else self.places[p]
 
-    def expect_room(self, size: int, kept: set[int]) -> bool:
-        victims, held = [], self.held()
+    def held(self, place: int) -> int:
+        return sum(SIZES[p] for p in self.order if self.place_of(p) == place)
+
+    def expect_room(self, size: int, kept: set[int], place: int) -> bool:
+        victims, held = [], self.held(place)
         for p in list(self.order):
             if held + size <= BUDGET:
                 break
-            if p in self.loaded and p not in self.pinned | kept:
+            if p in self.loaded and p not in self.pinned | kept and self.place_of(p) == place:
                 victims.append(p)
                 held -= SIZES[p]
         if held + size > BUDGET:
@@ -57,15 +63,16 @@ class CacheMachine(RuleBasedStateMachine):
             with pytest.raises(MemoryBudgetError, match=r"partition 7 needs 101 B, the cache holds 100 B; raise"):
                 self.cache.reserve(p, SIZES[p])
             return
-        expected = self.expect_room(SIZES[p], kept)
+        expected = self.expect_room(SIZES[p], kept, self.place_of(p))
         assert self.cache.reserve(p, SIZES[p], kept.__contains__ if kept else None) == expected
         if expected:
             self.order.append(p)
-            self.peak = max(self.peak, self.held())
+            self.peak = max(self.peak, sum(map(self.held, set(self.places or [0]))))
 
-    @rule(size=st.sampled_from(SIZES))
-    def make_room(self, size: int) -> None:
-        assert self.cache.make_room(size) == self.expect_room(size, set())
+    @rule(size=st.sampled_from(SIZES), data=st.data())
+    def make_room(self, size: int, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(sorted(set(self.places or [0]))))
+        assert self.cache.make_room(size, place=place) == self.expect_room(size, set(), place)
 
     @precondition(lambda self: len(self.order) > len(self.loaded))
     @rule(data=st.data(), fails=st.booleans())
@@ -130,8 +137,10 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_budget_is_never_exceeded(self) -> None:
-        assert self.cache.used == self.held() <= BUDGET
-        assert self.cache.peak == self.peak <= BUDGET
+        held = [self.held(place) for place in sorted(set(self.places or [0]))]
+        assert max(held) <= BUDGET
+        assert self.cache.used == sum(held)
+        assert self.cache.peak == self.peak <= self.cache.capacity == len(held) * BUDGET
 
     @invariant()
     def present_are_those_loaded(self) -> None:
@@ -156,6 +165,16 @@ class CacheMachine(RuleBasedStateMachine):
 
 CacheMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestThatTheCacheBehavesAsItsModel = CacheMachine.TestCase
+
+
+class PlacesMachine(CacheMachine):
+    """Three places, each with a budget and partitions of its own."""
+
+    places: list[int] | None = [0, 1, 0, 2, 1, 0, 1, 1]  # noqa: RUF012
+
+
+PlacesMachine.TestCase.settings = CacheMachine.TestCase.settings
+TestThatEachPlaceBehavesAsItsModel = PlacesMachine.TestCase
 
 
 def test_a_refusal_of_room_evicts_nothing() -> None:

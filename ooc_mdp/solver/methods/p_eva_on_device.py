@@ -26,10 +26,10 @@ from ooc_mdp.solver.state import SolveState
 __all__ = ["p_eva_on_device"]
 
 _BATCH_STATES = 32_000_000
-"""States of a batch, about, or of those of all devices that share a model: enough to keep a device busy, and no more,
-since what is swept while its neighbours still change is swept again. On 400 million states, everything in memory and a
-proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5 s with twice of it (chosen
-by priority, before bounds chose)."""
+"""States of a batch, about, for each device of a group, or of those of all solvers of a model: enough to keep a device
+busy, and no more, since what is swept while its neighbours still change is swept again. On 400 million states,
+everything in memory and a proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5
+s with twice of it (chosen by priority, before bounds chose)."""
 _MAX_READING = 0.125
 """Share of the cache for which clean partitions are evicted at a time. Partitions that are loaded together are swept
 with values that do not hold yet, and have evicted those whose values theirs will change: with twelve loads at a time
@@ -69,7 +69,7 @@ def p_eva_on_device(s: SolveState) -> Steps:
 
 def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
     """As many of the residents as a batch should have; all in their own order where that is not too many."""
-    sizes, most = np.diff(s.table.partition_ptr), _BATCH_STATES // s.peers.count
+    sizes, most = np.diff(s.table.partition_ptr), _BATCH_STATES * s.plan.layout.devices // s.peers.count
     if sizes[here].sum() <= most:
         return here
     best = s.worst(here)
@@ -101,7 +101,10 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     def keep(q: int) -> bool:
         return bool(enough or dirty[q] or len(s.stager.in_flight()) >= most)
 
-    for p in wanted[:free]:
-        if not s.stager.prefetch(p, keep):
+    full: set[int] = set()
+    for p in wanted:
+        if s.stager.free_slots() <= 0 or len(full) == s.plan.layout.devices:
             break
+        if s.cache.place_of(p) not in full and not s.stager.prefetch(p, keep):
+            full.add(s.cache.place_of(p))
     s.stager.readahead(wanted[free : free + READAHEAD])
