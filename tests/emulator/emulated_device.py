@@ -137,6 +137,10 @@ class EmulatedDevice:
             return self._shared.memory(at, nbytes)
         raise AssertionError(f"{nbytes} bytes at {at:#x} are not allocated")
 
+    def holds(self, at: int) -> bool:
+        """Whether an address is in its own memory, which those that reach it may use."""
+        return any(start <= at < start + block.size for start, block in self._blocks.items())
+
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
         return np.full(nbytes, _POISON, np.uint8)
 
@@ -226,7 +230,10 @@ class _SharedPages:
         self._open.discard(at)
 
     def memory(self, at: int, nbytes: int) -> npt.NDArray[np.uint8]:
-        """The bytes from an address on; fails where they are no part of one device's piece."""
+        """The bytes from an address on; fails where they are no part of one device's memory."""
+        for device in self._devices:
+            if device.holds(at):
+                return device.memory(at, nbytes)
         start = self._range_of(at, nbytes)
         assert start in self._open, "no device has access"
         pieces = self._placed[start].items()

@@ -14,12 +14,15 @@ from tiled_engine import TILE_STATES
 
 from ooc_mdp.backends.base import Evaluation, Improvement, Resident
 from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import reward_dtype, varies
+from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.store import Store
 
 DISCOUNT = 0.95
@@ -28,8 +31,21 @@ SOLVING = EvaluationOptions(worth_solving=0)
 WAYS = pytest.mark.parametrize("options", [SWEEPING, SOLVING], ids=["sweeps", "solver"])
 
 
+class RowsOnGroup(TiledBackend):
+    """Has tiles on one device, and rows on it and others."""
+
+    def __init__(self, device: Device, others: Sequence[Device]) -> None:
+        super().__init__(device, TILE_STATES)
+        self.group = DeviceGroup([device, *others])
+
+    def open_rows(self, coupling: Coupling) -> None:
+        self.close_rows()
+        streams = self._stream, *(device.stream() for device in self.group.devices[1:])
+        self._rows = DeviceRows(self.group, streams, self._model, self._rows_room, self._division.first)
+
+
 class Kept:
-    """A backend at random values, with all partitions resident."""
+    """A backend at random values, with all partitions resident; `others`: devices that have rows, too."""
 
     def __init__(
         self,
@@ -40,12 +56,13 @@ class Kept:
         discount: float = DISCOUNT,
         policy: Sequence[int] | None = None,
         options: EvaluationOptions = SWEEPING,
+        others: Sequence[Device] = (),
     ) -> None:
         self.store, self.discount = store, discount
         self.model: ModelFacts = ModelFacts.of(store, discount)
         self.plain = Plain.of(store, discount)
         self.values = 10 * np.random.default_rng(seed).normal(size=store.n_states)
-        self.backend = TiledBackend(device, TILE_STATES)
+        self.backend = RowsOnGroup(device, others) if others else TiledBackend(device, TILE_STATES)
         chosen = None if policy is None else np.array(policy, np.int32)
         self.layout = self.backend.layout(self.model, Needs())
         self.backend.start(self.model, self.layout, self.values, chosen)
@@ -71,10 +88,12 @@ class Kept:
         rows = self.backend._rows
         assert rows is not None
         host = np.empty(size, dtype)
-        at = rows._at[name] + start * host.itemsize
+        at = rows.at[name] + start * host.itemsize
         if rows.on_device:
-            self.backend._stream.download(host, at)
-            self.backend._stream.wait()
+            for piece in rows._group.pieces(at, host.nbytes):
+                part = host.view(np.uint8)[piece.at - at :][: piece.nbytes]
+                rows._streams[piece.member].download(part, piece.at)
+            rows.launches.wait()
             return host
         for pinned in rows._pinned:
             begin = at - pinned.ctypes.data

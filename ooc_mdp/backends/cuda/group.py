@@ -11,13 +11,15 @@ partitions or tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ooc_mdp.backends.cuda.device import Device, SharedPages, Stream
+from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["DeviceGroup", "Meet", "Piece"]
+__all__ = ["DeviceGroup", "Meet", "Piece", "parts_of"]
 
 Meet = Callable[[], None]
 """From here on the launches of each device wait for those of all devices before."""
@@ -30,6 +32,20 @@ class Piece(NamedTuple):
     """Of the group: the device's place in it."""
     at: int
     nbytes: int
+
+
+def parts_of(ends: Sequence[int], page: int) -> list[int]:
+    """Bytes of each part, in whole pages, of memory of which parts should end at some bytes.
+
+    Parameters
+    ----------
+    ends : of each part, in ascending order; the last is the whole size. One part has that size, whatever a page.
+    """
+    if len(ends) == 1:
+        return [ends[0]]
+    whole = -(-ends[-1] // page) * page
+    cuts = [0, *(min((end + page // 2) // page * page, whole) for end in ends[:-1]), whole]
+    return [end - begin for begin, end in pairwise(cuts)]
 
 
 class DeviceGroup:
@@ -70,18 +86,9 @@ class DeviceGroup:
 
     # ---------------------------------------------------------------------------------------------------- memory
 
-    def parts_of(self, cuts: Sequence[int]) -> list[int]:
-        """Bytes on each device, in whole pages, of memory that should be cut at some bytes.
-
-        Parameters
-        ----------
-        cuts : where each device's part would end, in ascending order; the last is the whole size.
-        """
-        if len(self) == 1:
-            return [cuts[-1]]
-        ends = [(cut + self.page // 2) // self.page * self.page for cut in cuts[:-1]]
-        ends.append(-(-cuts[-1] // self.page) * self.page)
-        return [min(end, ends[-1]) - min(begin, ends[-1]) for begin, end in zip([0, *ends], ends, strict=False)]
+    def parts_of(self, ends: Sequence[int]) -> list[int]:
+        """Bytes on each device, in whole pages, of memory of which each device's part should end at some byte."""
+        return parts_of(ends, self.page)
 
     def allocate_spread(self, parts: Sequence[int]) -> int:
         """Address of new memory that begins with the first device's part and ends with the last one's.
@@ -115,6 +122,37 @@ class DeviceGroup:
             self.free(at)
             raise
         return at
+
+    def allocate_arrays(self, ends: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """Addresses of new spread memory for arrays; on one device they lie in one allocation.
+
+        Parameters
+        ----------
+        ends : bytes at which each device's part of an array should end, by the array's name; see `parts_of`.
+
+        Raises
+        ------
+        MemoryError : a device has not so much memory; nothing stays allocated.
+        """
+        at: dict[str, int] = {}
+        if self._pages is None:
+            base = self.allocate_spread([sum(aligned(size) for (size,) in ends.values())])
+            for name, (size,) in ends.items():
+                at[name] = base
+                base += aligned(size)
+            return at
+        try:
+            for name, cuts in ends.items():
+                at[name] = self.allocate_spread(self.parts_of(cuts))
+        except BaseException:
+            self.free_arrays(at)
+            raise
+        return at
+
+    def free_arrays(self, at: Mapping[str, int]) -> None:
+        """Free what `allocate_arrays` gave."""
+        for address in at.values() if self._pages is not None else list(at.values())[:1]:
+            self.free(address)
 
     def _place(self, piece: Piece) -> None:
         assert self._pages is not None

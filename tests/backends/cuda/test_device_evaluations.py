@@ -26,6 +26,7 @@ from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, MakeDevice, ShuffledDevice, emulated
 
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import RowSizes
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
@@ -78,7 +79,7 @@ def test_partitions_without_rows_keep_their_values(
             evaluated(kept.backend, math.inf, 1)
             rows = kept.backend._rows
             assert rows is not None
-            work = DeviceEvaluation(rows, kept.backend._stream, 1e-6, 10_000, lambda: None)
+            work = DeviceEvaluation(rows, 1e-6, 10_000, lambda: None)
             work._sweep(1)
             assert solved(work), "vectors are 0 where there are no rows"
             kept.backend._memory.upload("values", before)
@@ -134,14 +135,14 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
     for store, ways in ((wide, [solving, sweeping, far, farther]), (narrow, [solving, sweeping, farther])):
         model, device = ModelFacts.of(store, DISCOUNT), emulated()
         free, chosen = device.memory_free(), []
-        whole = DeviceRows(device, device.stream(), model)
+        whole = DeviceRows(DeviceGroup([device]), [device.stream()], model)
         room = whole_bytes = free - device.memory_free()
         assert room <= DeviceRows.nbytes(model)
         whole.close()
         assert device.memory_free() == free
         while room > 0:
             try:
-                rows = DeviceRows(device, device.stream(), model, room)
+                rows = DeviceRows(DeviceGroup([device]), [device.stream()], model, room)
             except MemoryBudgetError:
                 break
             taken = free - device.memory_free()
@@ -156,7 +157,7 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
             room -= 256
         assert list(dict.fromkeys(chosen)) == ways
         with pytest.raises(MemoryBudgetError, match=r"lower --cache by \d+ or use --method p-eva"):
-            DeviceRows(device, device.stream(), model, room)
+            DeviceRows(DeviceGroup([device]), [device.stream()], model, room)
 
 
 def test_the_solver_takes_fewer_products_than_sweeps_where_chains_mix_slowly(
@@ -184,7 +185,7 @@ def test_an_evaluation_ends_where_rounding_begins_and_at_the_most_sweeps(
     assert found.backups == 3 * store.n_states
     rows = kept.backend._rows
     assert rows is not None
-    work = DeviceEvaluation(rows, kept.backend._stream, 0.0, 10**9, lambda: None)
+    work = DeviceEvaluation(rows, 0.0, 10**9, lambda: None)
     work._sweep(1)
     assert work._limit == rows.rounding(float(np.abs(kept.backend.values()).max())) > 0
     found = evaluated(kept.backend, 0.0, 10**9)
@@ -204,7 +205,7 @@ def test_values_too_large_for_the_solver_s_sums_are_swept(
     evaluated(kept.backend, math.inf, 1)
     rows = kept.backend._rows
     assert rows is not None
-    work = DeviceEvaluation(rows, kept.backend._stream, 1e190, 1000, lambda: None)
+    work = DeviceEvaluation(rows, 1e190, 1000, lambda: None)
     before = kept.backend.values()
     assert not solved(work)
     assert (kept.backend.values() == before).all()
@@ -223,7 +224,7 @@ def test_a_solver_that_is_stopped_too_early_leaves_no_values_that_miss_more(tmp_
     rows = kept.backend._rows
     assert rows is not None
     evaluated(kept.backend, math.inf, 1)  # what is resident is known to the device
-    work = DeviceEvaluation(rows, kept.backend._stream, 1e-7, 100_000, lambda: None)
+    work = DeviceEvaluation(rows, 1e-7, 100_000, lambda: None)
     judged = set()
     for _ in range(8):
         work._sweep(8)

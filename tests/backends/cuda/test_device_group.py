@@ -221,6 +221,34 @@ def test_the_parts_of_a_range_are_accounted_to_their_devices_and_freed(make_grou
     assert group.memory_free() == before
 
 
+def test_arrays_are_cut_each_at_its_own_bytes_and_freed_together(make_group: MakeGroup) -> None:
+    group = make_group(2)
+    page, before = group.page, group.memory_free()
+    at = group.allocate_arrays({"a": (4 * page, 6 * page), "b": (8, 24), "c": (0, 0)})
+    assert [piece.nbytes for piece in group.pieces(at["a"], 6 * page)] == [4 * page, 2 * page]
+    assert group.pieces(at["b"], 24) == [Piece(1, at["b"], 24)]
+    assert group.pieces(at["c"], 0) == []
+    assert [b - a for a, b in zip(group.memory_free(), before, strict=True)] == [4 * page, 3 * page]
+    group.free_arrays(at)
+    assert group.memory_free() == before
+
+
+def test_arrays_of_one_device_are_in_one_allocation_and_aligned() -> None:
+    group = DeviceGroup(emulated_group(1))
+    before = group.memory_free()
+    at = group.allocate_arrays({"a": (300,), "b": (8,), "c": (0,)})
+    assert [at[name] - at["a"] for name in "abc"] == [0, 512, 768]
+    group.free_arrays(at)
+    assert group.memory_free() == before
+
+
+def test_no_array_stays_where_the_last_finds_no_room() -> None:
+    group = DeviceGroup(emulated_group(2, memory=4 * PAGE))
+    with pytest.raises(MemoryError, match="emulated:1 has 512 bytes free, 768 are needed there"):
+        group.allocate_arrays({"a": (2 * PAGE, 4 * PAGE), "b": (PAGE, 4 * PAGE)})
+    assert group.memory_free() == (4 * PAGE, 4 * PAGE)
+
+
 def test_one_device_has_plain_memory_and_no_pages() -> None:
     (device,) = emulated_group(1)
     group = DeviceGroup([device])

@@ -27,6 +27,7 @@ from store_models import Action, Model, State, random_model
 from tiled_engine import LAYOUTS, STORES, Engine, MakeDevice, emulated
 
 from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
@@ -225,4 +226,4 @@ def test_more_states_than_a_row_can_name_are_refused(tmp_path: Path) -> None:
     model = replace(ModelFacts.of(store, DISCOUNT), n_states=1 << 32)
     device = EmulatedDevice(1 << 20)
     with pytest.raises(OptionsError, match="fewer than 2\\^32 states"):
-        DeviceRows(device, device.stream(), model)
+        DeviceRows(DeviceGroup([device]), [device.stream()], model)

@@ -20,16 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ooc_mdp.backends.base import Evaluation
-from ooc_mdp.backends.cuda.device import Stream
 from ooc_mdp.backends.cuda.policy.layout import MAX_SWEEPS
 
 if TYPE_CHECKING:
     from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 
-__all__ = ["ITERATION", "DeviceEvaluation", "EvaluationOptions"]
+__all__ = ["DeviceEvaluation", "EvaluationOptions"]
 
-ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
-"""The kernels of an iteration of BiCGSTAB."""
 _RUNNING, _LOST = 0, 3
 _MIN_REDUCTION = 0.5
 """Share of what values miss that a solver must have come down to for values to take over what it has found halfway:
@@ -58,13 +55,13 @@ class DeviceEvaluation:
 
     Parameters
     ----------
-    rows, stream : of the policy; the stream that kernels run on.
+    rows : of the policy.
     limit, most : largest change of a sweep at which it ends; sweeps or products after which it ends all the same.
     changed : called whenever values may have changed.
     """
 
-    def __init__(self, rows: DeviceRows, stream: Stream, limit: float, most: int, changed: Callable[[], None]) -> None:
-        self._rows, self._stream, self._limit, self._most = rows, stream, limit, most
+    def __init__(self, rows: DeviceRows, limit: float, most: int, changed: Callable[[], None]) -> None:
+        self._rows, self._launches, self._limit, self._most = rows, rows.launches, limit, most
         self._options, self._changed = rows.options, changed
         self._back = False
         self._done = self._reported = 0
@@ -91,9 +88,9 @@ class DeviceEvaluation:
 
     def report(self) -> Evaluation:
         """By a kernel over all rows."""
-        found = self._rows.report(self._stream, self._done - self._reported)
+        found = self._rows.report(self._done - self._reported)
         self._reported = self._done
-        self._rows.begin_changes(self._stream)
+        self._rows.begin_changes()
         return found
 
     def _work(self) -> Iterator[None]:
@@ -117,18 +114,16 @@ class DeviceEvaluation:
 
     def _sweep(self, count: int) -> float:
         """A batch; how many sweeps are left, as the pace of its second half tells."""
-        rows, stream = self._rows, self._stream
         count = max(min(count, self._most - self._done), 1)
-        rows.begin_batch(stream, self._limit)
-        for i in range(count):
-            rows.launch(stream, "sweep_rows", np.int32(i), np.int32(self._back))
-            self._back = not self._back
-        progress = rows.progress(stream)
+        self._launches.begin_batch(self._limit)
+        self._launches.sweep(count, self._back)
+        self._back ^= count % 2 == 1
+        progress = self._launches.progress()
         changes = progress["change"][:count]
         used = min(int(np.count_nonzero(changes > self._limit)) + 1, count)
         self._done += used
         self._change = float(changes[used - 1])
-        self._limit = max(self._limit, rows.rounding(float(progress["size"])))
+        self._limit = max(self._limit, self._rows.rounding(float(progress["size"])))
         half = (used - 1) // 2
         if not half or not 0 < self._change < changes[half]:
             return math.inf
@@ -137,15 +132,13 @@ class DeviceEvaluation:
 
     def _solve(self) -> Generator[None, None, bool]:
         """Let the solver find what is missing; whether values are any better for it."""
-        rows, stream, options = self._rows, self._stream, self._options
-        rows.begin_batch(stream, options.aim * self._limit)
-        rows.launch(stream, "krylov_begin")
+        launches, options = self._launches, self._options
+        launches.begin_batch(options.aim * self._limit)
+        launches.begin_solver()
         first, best, left, before = math.nan, math.inf, options.max_stalled, self._done
         while True:
-            for _ in range(options.iterations):
-                for name in ITERATION:
-                    rows.launch(stream, name)
-            progress = rows.progress(stream)
+            launches.iterate(options.iterations)
+            progress = launches.progress()
             self._done = before + int(progress["products"])
             if math.isnan(first):
                 first = self._missing = float(progress["first_residual"])
@@ -163,6 +156,5 @@ class DeviceEvaluation:
     def _take_over(self, share: float) -> None:
         """Values become what the solver has found, if that leaves less than this share of what they miss."""
         if self._residual < share * self._missing:
-            self._rows.launch(self._stream, "krylov_apply")
-            self._stream.wait()
+            self._launches.take_over()
             self._missing = self._residual

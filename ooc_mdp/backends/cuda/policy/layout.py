@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.cuda.group import parts_of
 from ooc_mdp.backends.cuda.layout import aligned, c_type
+from ooc_mdp.backends.cuda.policy.shares import RowShares
 from ooc_mdp.backends.cuda.tiles.layout import is_ragged
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = [
     "BLOCK",
-    "EVALUATION",
     "IMPROVED",
     "MAX_SWEEPS",
     "PROGRESS",
@@ -30,8 +32,10 @@ __all__ = [
     "RowSizes",
     "chunks_of",
     "descriptors_of",
+    "evaluation_dtype",
     "kernel_defines",
     "reward_dtype",
+    "shares_of",
     "total_of",
     "varies",
 ]
@@ -44,6 +48,8 @@ RESULTS, IMPROVED = 9, 5
 """Results per partition of `measure_rows` and `improve_tiles`."""
 _MAX_BLOCKS = 1 << 12
 """That a device runs at once, for what is planned before there is one."""
+_DECISIONS = 4
+"""Kernels whose sums something is decided by: DECISIONS of policy/krylov.cu."""
 _WARP = 32
 _MAX_UNROLLED = 16
 """Longest row whose entries a thread asks for all at once."""
@@ -58,71 +64,130 @@ PROGRESS = np.dtype(
         ("size", "f8"),
         ("change", "f8", MAX_SWEEPS),
         ("claims", "u4", MAX_SWEEPS),
-        *((name, "u4") for name in ("tickets", "state", "products", "unused")),
+        *((name, "u4") for name in ("state", "products")),
     ]
 )
 _ROW_FIELDS = ("descriptors", "successors", "probabilities", "rewards", "discounts", "second_best")
 ROWS = np.dtype([(name, "u8") for name in _ROW_FIELDS])
-EVALUATION = np.dtype(
-    [
-        ("rows", ROWS),
-        ("chunks", "u8"),
-        ("count", "i8"),
-        *((name, "u8") for name in ("values", "start", *VECTORS, "progress", "partials", "row_sums", "results")),
-        ("discount", "f8"),
-    ]
-)
 """Structures of policy/rows.cuh and policy/rows.cu."""
+
+
+@cache
+def evaluation_dtype(members: int) -> np.dtype[Any]:
+    """The structure Evaluation of kernels for so many devices."""
+    addresses = ("values", "start", *VECTORS, "progress", "partials", "tickets", "sums", "row_sums", "results")
+    return np.dtype(
+        [
+            ("rows", ROWS),
+            ("chunks", "u8"),
+            ("count", "i8"),
+            ("first", "i8"),
+            ("shares", "u8"),
+            *((name, "u4") for name in ("share", "end_share", "all_shares", "filled")),
+            *((name, "u8") for name in addresses),
+            ("discount", "f8"),
+            ("progress_of", "u8", (members,)),
+            ("sums_of", "u8", (members,)),
+        ]
+    )
+
+
+Ends = tuple[int, ...]
+"""Bytes at which each device's part of what is spread over a group ends; one number, the size, on one device."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSizes:
     """Bytes by name: of rows, of what every evaluation takes, and of the Krylov solver's vectors."""
 
-    rows: Mapping[str, int]
+    rows: Mapping[str, Ends]
+    start: Mapping[str, Ends]
+    """Values as they were at the beginning."""
+    vectors: Mapping[str, Ends]
     work: Mapping[str, int]
-    vectors: Mapping[str, int]
+    """On each device."""
+    page: int
+    """Bytes of whose multiples the parts of what is spread consist."""
 
     @classmethod
-    def of(cls, model: ModelFacts, blocks: int = _MAX_BLOCKS) -> RowSizes:
-        """Where so many blocks add up sums at the same time."""
-        states, widths = _states(model), _widths(model)
-        n, partitions = model.n_states, states.size
-        entries = int((_pitches(states) * widths).sum())
-        chunks = int((-(-states // BLOCK)).sum())
+    def of(cls, model: ModelFacts, shares: RowShares, blocks: int = _MAX_BLOCKS, page: int = 1) -> RowSizes:
+        """Where so many blocks of a device add up sums at the same time."""
+        states, chunks = _states(model), _chunks(model)
+        ends = shares.ends(states)
+        entries = shares.ends(_pitches(states) * _widths(model))
+        partitions, count = states.size, shares.ptr.size - 1
         rows = {
-            "successors": 4 * entries,
-            "probabilities": model.probability_dtype.itemsize * entries,
-            "rewards": n * reward_dtype(model).itemsize,
-            "discounts": 8 * n if varies(model) else 0,
-            "second_best": 8 * n,
+            "successors": _times(4, entries),
+            "probabilities": _times(model.probability_dtype.itemsize, entries),
+            "rewards": _times(reward_dtype(model).itemsize, ends),
+            "discounts": _times(8 * varies(model), ends),
+            "second_best": _times(8, ends),
         }
         work = {
             "descriptors": _DESCRIPTOR.itemsize * partitions,
             "row_sums": 8 * partitions,
-            "start": 8 * n,
-            "chunks": _CHUNK.itemsize * chunks,
+            "chunks": _CHUNK.itemsize * int(np.diff(shares.ends(chunks), prepend=0).max()),
+            "shares": 8 * (count + 1),
             "progress": PROGRESS.itemsize,
-            "partials": 24 * blocks,
+            "partials": 24 * blocks * int(np.diff(shares.device_ptr).max()),
+            "tickets": 4 * (count + 1),
+            "sums": 24 * _DECISIONS * count,
             "results": 8 * RESULTS * partitions,
             "batch": 4 * partitions,
             "improved": 8 * IMPROVED * partitions,
         }
-        return cls(rows, work, dict.fromkeys(VECTORS, 8 * n))
+        vector = _times(8, ends)
+        return cls(rows, {"start": vector}, dict.fromkeys(VECTORS, vector), work, page)
 
     def placed(self, room: int) -> tuple[bool, bool] | None:
-        """Whether rows lie on the device, and whether there is room for the solver; None where nothing fits.
+        """Whether rows lie on the devices, and whether there is room for the solver; None where nothing fits.
 
         Rows first: sweeps from the host's memory take some fifty times as long. The solver reads them less often.
+
+        Parameters
+        ----------
+        room : bytes of each device.
         """
         for on_device, solves in ((True, True), (True, False), (False, True), (False, False)):
             if self.on_device(on_device, solves) <= room:
                 return on_device, solves
         return None
 
+    def spread(self, rows: bool, solves: bool) -> dict[str, Ends]:
+        """What is spread over the devices."""
+        return {**self.start, **(self.vectors if solves else {}), **(self.rows if rows else {})}
+
     def on_device(self, rows: bool, solves: bool) -> int:
-        """Bytes of the device's memory."""
-        return total_of(self.work) + total_of(self.rows) * rows + total_of(self.vectors) * solves
+        """Bytes of the memory of the device that has most of them."""
+        parts = [parts_of(ends, self.page) for ends in self.spread(rows, solves).values()]
+        if len(parts[0]) == 1:
+            return total_of(self.work) + sum(aligned(size) for (size,) in parts)
+        return total_of(self.work) + max(map(sum, zip(*parts, strict=True)))
+
+    def in_host(self) -> dict[str, int]:
+        """Bytes of rows in the host's memory, where they lie there."""
+        return {name: ends[-1] for name, ends in self.rows.items()}
+
+
+def _times(itemsize: int, ends: Ends) -> Ends:
+    return tuple(itemsize * end for end in ends)
+
+
+def shares_of(model: ModelFacts, first: IntArray | None = None, devices: int = 1) -> RowShares:
+    """How a model's rows are divided.
+
+    Parameters
+    ----------
+    first : int64 [P]; first state of each partition as the devices number them; None as the store does.
+    """
+    states, chunks = _states(model), _chunks(model)
+    entry = 4 + model.probability_dtype.itemsize
+    nbytes = entry * _pitches(states) * _widths(model) + 8 * (4 + len(VECTORS)) * states
+    return RowShares.of(model.partition_ptr[:-1] if first is None else first, nbytes, int(chunks.sum()), devices)
+
+
+def _chunks(model: ModelFacts) -> IntArray:
+    return -(-_states(model) // BLOCK)
 
 
 def _states(model: ModelFacts) -> IntArray:
@@ -152,21 +217,27 @@ def total_of(sizes: Mapping[str, int]) -> int:
     return sum(map(aligned, sizes.values()))
 
 
-def descriptors_of(model: ModelFacts) -> npt.NDArray[Any]:
+def descriptors_of(model: ModelFacts, shares: RowShares) -> npt.NDArray[Any]:
     """RowsDescriptor [P]: where the planes of each partition's rows begin, their pitches and widths."""
     states, widths = _states(model), _widths(model)
     pitches = _pitches(states)
     descriptors = np.zeros(states.size, _DESCRIPTOR)
     descriptors["pitch"], descriptors["width"] = pitches, widths
-    descriptors["entries"] = np.cumsum(pitches * widths) - pitches * widths
+    descriptors["entries"] = shares.starts(pitches * widths)
     return descriptors
 
 
 def chunks_of(
-    model: ModelFacts, partitions: IntArray, descriptors: npt.NDArray[Any], first: IntArray
-) -> npt.NDArray[Any]:
-    """Chunk [chunks]: of all states of some partitions, in their order; `first` are the partitions' first states."""
-    states = _states(model)
+    model: ModelFacts, kept: npt.NDArray[np.bool_], descriptors: npt.NDArray[Any], shares: RowShares
+) -> tuple[npt.NDArray[Any], IntArray]:
+    """Chunks of all states of the partitions that are kept (bool [P]), in the order of states, and where shares begin.
+
+    Returns
+    -------
+    Chunk [chunks], and int64 [shares + 1]: numbers of chunks.
+    """
+    states, first = _states(model), shares.starts(_states(model))
+    partitions = shares.order[kept[shares.order]]
     counts = -(-states[partitions] // BLOCK)
     owner = np.repeat(partitions, counts)
     begin = BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
@@ -176,11 +247,11 @@ def chunks_of(
     chunks["entry"] = descriptors["entries"][owner] + begin
     chunks["states"] = np.minimum(states[owner] - begin, BLOCK)
     chunks["pitch"], chunks["width"] = descriptors["pitch"][owner], descriptors["width"][owner]
-    return chunks
+    return chunks, shares.chunk_ptr(np.where(kept, _chunks(model), 0))
 
 
-def kernel_defines(model: ModelFacts) -> dict[str, str | int]:
-    """What kernels that know rows are compiled with."""
+def kernel_defines(model: ModelFacts, members: int = 1) -> dict[str, str | int]:
+    """What kernels that know rows are compiled with, for so many devices."""
     widths = _widths(model)
     same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MAX_UNROLLED else 0
     return {
@@ -188,4 +259,5 @@ def kernel_defines(model: ModelFacts) -> dict[str, str | int]:
         "REWARD": c_type(reward_dtype(model)),
         "VARIES": int(varies(model)),
         "ROW_WIDTH": same,
+        "MEMBERS": members,
     }

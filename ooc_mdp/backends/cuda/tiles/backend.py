@@ -22,7 +22,9 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Features, Improvement, PolicyEvaluation, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned
+from ooc_mdp.backends.cuda.policy.launches import row_kernels
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.batch import TileBatch
 from ooc_mdp.backends.cuda.tiles.division import Division
@@ -164,7 +166,7 @@ class TiledBackend:
         self._outside = TileExchange(self._device, self._stream, kernels, engine, at, choice, tiles, division)
         if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
             self._launches.load_improvement()
-            DeviceRows.kernels(self._device, model)
+            row_kernels(self._device, model)
         self._allocate_slots(layout.batch_size)
 
     def _allocate_slots(self, count: int) -> None:
@@ -253,7 +255,8 @@ class TiledBackend:
     def open_rows(self, coupling: Coupling) -> None:
         """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()
-        self._rows = DeviceRows(self._device, self._stream, self._model, self._rows_room, self._division.first)
+        group, first = DeviceGroup((self._device,)), self._division.first
+        self._rows = DeviceRows(group, (self._stream,), self._model, self._rows_room, first)
 
     def close_rows(self) -> None:
         """Free them immediately."""
@@ -266,18 +269,18 @@ class TiledBackend:
         assert self._rows is not None  # the caller has opened them
         partitions, rows = np.array([r.index for r in residents]), self._rows
 
-        def launch(flags: np.uint64, results: np.uint64) -> None:
-            self._launches.improve(partitions, rows.rows, margin, flags, results)
+        def launch(member: int, places: IntArray, flags: np.uint64, results: np.uint64) -> None:
+            self._launches.improve(partitions[places], rows.rows[member], margin, flags, results)
 
         fresh = self._without_policy[partitions]
         self._without_policy[partitions] = False
-        return rows.improve(self._stream, partitions, fresh, launch)
+        return rows.improve(partitions, fresh, launch)
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """Without tiles; what they have proved of their values is invalidated when they are swept again."""
         assert self._rows is not None  # the caller has opened them
         values = self._memory.at["values"]
-        return self._rows.evaluation(self._stream, values, limit, most, self._invalidate)
+        return self._rows.evaluation(values, limit, most, self._invalidate)
 
     def _invalidate(self) -> None:
         """Values have changed; a load under way may have seen some of halfway."""
