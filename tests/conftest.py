@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from paths import place_in_memory
 
 if TYPE_CHECKING:
-    from tiled_engine import MakeDevice
+    from tiled_engine import MakeDevice, MakeGroup
     from worker_clusters import Clusters
 
     from ooc_mdp.store import Store
@@ -113,6 +113,21 @@ def device(request: pytest.FixtureRequest) -> MakeDevice:
     from ooc_mdp.backends.cuda.device import CudaDevice
 
     return emulated if request.param == "emulated" else lambda: CudaDevice(0)
+
+
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def group(request: pytest.FixtureRequest) -> MakeGroup:
+    """Makes the devices of a group for the tiled engine: emulated ones, and GPUs where there are so many."""
+    from emulated_device import emulated_group
+
+    from ooc_mdp.backends.cuda.device import CudaDevice, Device, device_count
+
+    def on_gpus(count: int, seed: int = 0) -> Sequence[Device]:
+        if device_count() < count:
+            pytest.skip(f"there are {device_count()} GPUs, {count} are needed")
+        return [CudaDevice(number) for number in range(count)]
+
+    return emulated_group if request.param == "emulated" else on_gpus
 
 
 @pytest.fixture(scope="module")

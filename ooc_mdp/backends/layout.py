@@ -105,8 +105,9 @@ def device_layout(
     own: Mapping[str, int],
     slot: int | None = None,
     place_rows: Callable[[int], tuple[int, int]] = lambda room: (0, 0),
+    held: int | None = None,
 ) -> Layout:
-    """The layout of a backend whose values, policy and cache are on a device.
+    """The layout of a backend whose values, policy and cache are on a device, or on each of a group.
 
     Parameters
     ----------
@@ -114,19 +115,21 @@ def device_layout(
     own : bytes by name of the backend's buffers beside the cache; values and policy are as on the host if not named.
     slot : bytes of a slot of the cache; None where each partition takes the size of its table.
     place_rows : bytes on the device and in RAM of a policy's rows that may take so many bytes of the device.
+    held : partitions at most whose slots are on one device; None for all.
 
     Raises
     ------
     MemoryBudgetError : the cache, or what the budget leaves for it, holds no partition.
     """
     other_buffers = {"values": 8 * model.n_states, "policy": 4 * model.n_states, **own, **needs.staging}
-    whole = model.table_bytes if slot is None else slot * model.n_partitions
+    held = model.n_partitions if held is None else held
+    whole = model.table_bytes if slot is None else slot * held
     if needs.device_memory is None:
         cache = cache_of_size(model.partition_bytes, needs.cache, slot)
     else:
         left = needs.device_memory - sum(other_buffers.values())
         rows = {ROWS: place_rows(left // 2)[0]} if needs.policy_rows else {}
-        places = 0 if slot is None else model.n_partitions
+        places = 0 if slot is None else held
         cache = cache_within_budget(
             needs.device_memory, other_buffers | rows, slot or model.largest_table_bytes, places, device
         )

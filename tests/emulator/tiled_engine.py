@@ -38,15 +38,19 @@ __all__ = [
     "Engine",
     "LittleRoom",
     "MakeDevice",
+    "MakeGroup",
     "Reordered",
     "ShuffledDevice",
     "emulated",
     "layout_of",
     "make",
+    "on_group",
     "wander",
 ]
 
 MakeDevice = Callable[[], Device]
+MakeGroup = Callable[..., Sequence[Device]]
+"""Makes so many devices of a group, with a seed of the order of emulated ones' work."""
 
 TILE_STATES = 16
 """Small, so that small stores have many tiles; the same everywhere, so that few kernels are compiled."""
@@ -131,7 +135,13 @@ class Reordered(TiledBackend):
     """Numbers states and tiles as a group of two or three devices does."""
 
     def division(self, model: ModelFacts) -> Division:
-        return Division.cyclic(model, 2 if model.n_partitions < 5 else 3)
+        several = Division.cyclic(model, 2 if model.n_partitions < 5 else 3)
+        return replace(several, owner=np.zeros_like(several.owner), devices=1)
+
+
+def on_group(devices: Sequence[Device]) -> Callable[[Device, int], TiledBackend]:
+    """Makes the backend of a group of devices; for the first of them."""
+    return lambda first, tile_states: TiledBackend(first, tile_states, devices[1:])
 
 
 class Engine:

@@ -20,7 +20,7 @@ from ooc_mdp.backends.cuda.sources import TILES, read_sources
 from ooc_mdp.backends.cuda.tiles import memory
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
 
-STRUCTURES = {"Descriptor": memory._DESCRIPTOR, "Control": memory._CONTROL, "Engine": memory._ENGINE}
+STRUCTURES = {"Descriptor": memory._DESCRIPTOR, "Control": memory._CONTROL, "Engine": memory.engine_dtype(1)}
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 

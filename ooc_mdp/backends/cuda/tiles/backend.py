@@ -1,9 +1,10 @@
-"""The tiled engine: a device whose cache is slots in one allocation, and whose launches sweep batches of partitions.
+"""The tiled engine: devices whose cache is slots in one allocation, and whose launches sweep batches of partitions.
 
     reading thread    frames of a partition ─▶ page-locked buffer ─▶ device ─▶ decoded table ─▶ tiles in its slot
     solving thread    control ─▶ [ select_tiles, sweep_tiles ] x rounds ─▶ report ─▶ bounds of each partition
 
 Loads run on streams of their own and overlap the sweeps; a partition takes part in sweeps once its load is done.
+Devices of a group each load, hold and sweep their own partitions (`division.py`), and keep in step round by round.
 Nothing is allocated while a solve runs, except where a tile turns out to read more states than its slot has room for
 (`SlotsTooSmall`). ``tiles/tiles.cuh`` says what the kernels do and what their bounds rest on; `memory.py` is
 what is allocated beside slots, `launches.py` how sweeps are launched.
@@ -62,21 +63,22 @@ class _Detail:
 
 
 class TiledBackend:
-    """Sweeps of tiles on one device.
+    """Sweeps of tiles on one device, or on a group.
 
     Parameters
     ----------
     device : memory, streams and kernels.
     tile_states : states of a tile, about.
+    others : further devices of its group.
     """
 
-    features = Features(overlaps_loads=True, sweep_batch=8)
     synchronous = None
 
-    def __init__(self, device: Device, tile_states: int = TILE_STATES) -> None:
-        self._device = device
+    def __init__(self, device: Device, tile_states: int = TILE_STATES, others: Sequence[Device] = ()) -> None:
+        self._device, self._group = device, DeviceGroup((device, *others))
         self._tile_states = tile_states
-        self.name = device.name
+        self.name = self._group.name
+        self.features = Features(overlaps_loads=True, sweep_batch=8 * len(self._group))
         self._rows: DeviceRows | None = None
 
     # ------------------------------------------------------------------------------------------------- planning
@@ -90,8 +92,8 @@ class TiledBackend:
         """:meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
 
     def free_bytes(self) -> int:
-        """Bytes that could be allocated on the device now."""
-        return self._device.memory_free()
+        """Bytes that could be allocated on the device now, on that of a group that has least."""
+        return min(self._group.memory_free())
 
     def layout(self, model: ModelFacts, needs: Needs) -> Layout:
         """Slots for the largest partition; tiles are iterated over their halos where these are known to be small."""
@@ -114,19 +116,24 @@ class TiledBackend:
         slots = SlotLayout.of(model, tiling, local, halo if local else 0)
         if local and not slots.fits(tiling):
             slots = SlotLayout.of(model, tiling, False, 0)
-        own = TileMemory.plan(model, tiling, slots) | {"staging": TileLoader.device_bytes(model)}
-        layout = device_layout(model, needs, self.name, own, slots.nbytes, partial(DeviceRows.placed, model))
-        locked = PIECES_BYTES + TileMemory.page_locked_bytes(model.n_partitions)
+        division, devices = self.division(model), len(self._group)
+        held = division.shares(np.ones(model.n_partitions, np.int64))
+        own = TileMemory.plan(self._group, model, tiling, slots, division)
+        own["staging"] = TileLoader.device_bytes(model)
+        place_rows = partial(DeviceRows.placed, model)
+        layout = device_layout(model, needs, self.name, own, slots.nbytes, place_rows, int(held.max()))
+        locked = PIECES_BYTES + devices * TileMemory.page_locked_bytes(model.n_partitions)
         return replace(
             layout,
-            batch_size=min(layout.cache_bytes // slots.nbytes, model.n_partitions),
+            batch_size=int(np.minimum(held, layout.cache_bytes // slots.nbytes).sum()),
             host={"page-locked": locked, **layout.host},
-            detail=_Detail(model, needs, tiling, slots, self.division(model)),
+            places=division.owner if devices > 1 else None,
+            detail=_Detail(model, needs, tiling, slots, division),
         )
 
     def division(self, model: ModelFacts) -> Division:
-        """Which partitions are whose; of one device."""
-        return Division.choose(model, 1)
+        """Which partitions are whose."""
+        return Division.choose(model, len(self._group))
 
     # ---------------------------------------------------------------------------------------------------- start
 
@@ -138,8 +145,9 @@ class TiledBackend:
         detail: _Detail = layout.detail
         division = self._division = detail.division
         self._model, self._tiling, self._layout, self._rows_room = model, detail.tiling, detail.slots, layout.rows_room
-        self._stream = self._device.stream(urgent=True)
-        self._memory = TileMemory(self._device, self._stream, model, self._tiling, self._layout, division)
+        self._streams = self._group.streams(urgent=True)
+        self._stream = self._streams[0]
+        self._memory = TileMemory(self._group, self._streams, model, self._tiling, self._layout, division)
         self._memory.upload("values", values)
         self._memory.upload("policy", None if policy is None else policy.astype(self._memory.choice))
         partitions = self._tiling.per_partition.size
@@ -149,44 +157,57 @@ class TiledBackend:
         if policy is not None:
             self._without_policy[:] = np.maximum.reduceat(policy, division.stored) < 0
         self._launches = TileLaunches(
-            self._device, self._stream, model, self._tiling, self._layout, self._memory, division
+            self._group, self._streams, model, self._tiling, self._layout, self._memory, division
         )
-        self._launches.most = layout.batch_size
-        kernels, engine = self._launches.kernels, self._memory.engine
+        self._open_loaders()
+        tiles, kernels = self._tiling.total, self._launches.kernels
+        self._outside = TileExchange(self._group, self._streams, kernels, self._memory, tiles, division)
+        if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
+            self._launches.load_improvement()
+            row_kernels(self._device, model)
+        held = division.shares(np.ones(model.n_partitions, np.int64))
+        counts = np.minimum(held, layout.cache_bytes // self._layout.nbytes).tolist()
+        self._launches.most = max(counts)
+        self._free_slots = [
+            self._slots_on(device, count) for device, count in zip(self._group.devices, counts, strict=True)
+        ]
+
+    def _open_loaders(self) -> None:
+        """What brings partitions into the slots of each device."""
+        model, buffers = self._model, queue.SimpleQueue[npt.NDArray[np.uint8]]()
+        members = zip(self._group.devices, self._launches.kernels, self._memory.members, strict=True)
         try:
-            self._loader = TileLoader(self._device, model, self._tiling, self._layout, kernels, engine)
+            self._loaders = [
+                TileLoader(device, model, self._tiling, self._layout, kernels, member.engine, buffers)
+                for device, kernels, member in members
+            ]
         except MemoryError as error:
             raise MemoryBudgetError(
                 f"loads of partitions need {format_bytes(TileLoader.device_bytes(model))} on {self.name}, which has "
                 "not so much left beside values, policy and tiles; use --device cpu or a larger device, or convert "
                 "again with smaller partitions (--partition-size)"
             ) from error
-        at, choice = self._memory.at, self._memory.choice
-        tiles = self._tiling.total
-        self._outside = TileExchange(self._device, self._stream, kernels, engine, at, choice, tiles, division)
-        if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
-            self._launches.load_improvement()
-            row_kernels(self._device, model)
-        self._allocate_slots(layout.batch_size)
 
-    def _allocate_slots(self, count: int) -> None:
+    def _slots_on(self, device: Device, count: int) -> queue.SimpleQueue[int]:
+        """Addresses of a device's free slots, which are one allocation."""
         size = self._layout.nbytes
         try:
-            base = self._device.allocate(count * size)
+            base = device.allocate(count * size)
         except MemoryError as error:
             raise MemoryBudgetError(
-                f"{self.name} has {format_bytes(self._device.memory_free())} free, the cache's {count} slots take "
+                f"{device.name} has {format_bytes(device.memory_free())} free, the cache's {count} slots take "
                 f"{format_bytes(count * size)}; lower --cache"
             ) from error
-        self._free_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
+        free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in range(count):
-            self._free_slots.put(base + i * size)
+            free.put(base + i * size)
+        return free
 
     # ---------------------------------------------------------------------------------------------------- loads
 
     def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
         """Reads a source's frames for `prepare`, if it has frames that the device decodes."""
-        return self._loader.reader(source) if source.stored_fields else None
+        return self._loaders[0].reader(source) if source.stored_fields else None
 
     def prepare(self, table: PartitionTable | Frames) -> Resident:
         """Bring a table to the device and lay it out in a slot; on any thread, overlapping the sweeps.
@@ -195,11 +216,12 @@ class TiledBackend:
         ------
         SlotsTooSmall : a tile reads more states than a slot has room for.
         """
-        slot = self._free_slots.get()
+        owner = self._division.owner[table.index]
+        slot = self._free_slots[owner].get()
         try:
-            index, states = self._loader.load(table, slot)
+            index, states = self._loaders[owner].load(table, slot)
         except BaseException:
-            self._free_slots.put(slot)
+            self._free_slots[owner].put(slot)
             raise
         return Resident(index, states, False, (slot,))
 
@@ -209,7 +231,7 @@ class TiledBackend:
 
     def release(self, resident: Resident) -> None:
         """The slot is free; sweeps of other partitions may go on."""
-        self._free_slots.put(resident.arrays[0])
+        self._free_slots[self._division.owner[resident.index]].put(resident.arrays[0])
 
     # --------------------------------------------------------------------------------------------------- sweeps
 
@@ -235,10 +257,9 @@ class TiledBackend:
         if self._rows is not None:
             self._rows.outdated[partitions] = True
         invalid = partitions[self._changed[partitions]]
-        self._launches.batch(partitions, invalid, limits, iterations, rounds=rounds, all_due=all_due)
+        parts = self._launches.batch(partitions, invalid, limits, iterations, rounds=rounds, all_due=all_due)
         self._changed[invalid] = False
-        states = np.array([r.n_states for r in residents])
-        return TileBatch(self._stream, self._stream.mark(), self._memory.report[: partitions.size], states)
+        return TileBatch(parts, np.array([r.n_states for r in residents]))
 
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that changes no value."""
@@ -265,16 +286,16 @@ class TiledBackend:
         self._rows = None
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
-        """All tiles of the partitions in one launch."""
+        """All tiles of each device's partitions in one launch."""
         assert self._rows is not None  # the caller has opened them
         partitions, rows = np.array([r.index for r in residents]), self._rows
 
         def launch(member: int, places: IntArray, flags: np.uint64, results: np.uint64) -> None:
-            self._launches.improve(partitions[places], rows.rows[member], margin, flags, results)
+            self._launches.improve(member, partitions[places], rows.rows[member], margin, flags, results)
 
         fresh = self._without_policy[partitions]
         self._without_policy[partitions] = False
-        return rows.improve(partitions, fresh, launch)
+        return rows.improve(partitions, fresh, launch, self._division.owner[partitions])
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """Without tiles; what they have proved of their values is invalidated when they are swept again."""
@@ -315,10 +336,8 @@ class TiledBackend:
         self._without_policy[partition] = policy.max() < 0
         if self._rows is not None:
             self._rows.outdated[partition] = True
-        narrow = policy.astype(self._memory.choice)
-        first = int(self._division.first[partition])
-        self._stream.upload(self._memory.at["policy"] + first * narrow.itemsize, narrow)
-        self._stream.wait()
+        start = int(self._division.stored[partition])
+        self._memory.upload("policy", policy.astype(self._memory.choice), start)
 
     # -------------------------------------------------------------------------------------------------- results
 
@@ -342,4 +361,4 @@ class TiledBackend:
     def close(self) -> None:
         """Free everything on the device."""
         self.close_rows()
-        self._device.free_all()
+        self._group.free_all()

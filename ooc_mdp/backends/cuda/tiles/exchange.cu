@@ -56,9 +56,9 @@ extern "C" __global__ void raise_accumulated(const Engine e, const u32* partitio
         const u32 bound = e.work_list[p.tile + tile];
         if (!bound) continue;
         const double change = number_of(bound) * ROUND_UP;
-        e.accumulated[p.tile + tile] = (e.accumulated[p.tile + tile] + change) * (1.0 + 4e-16);
+        publish(e, p.tile + tile, (e.accumulated[p.tile + tile] + change) * (1.0 + 4e-16));
         largest[0] = fmax(largest[0], change);
     }
     block_max(largest);
-    if (threadIdx.x == 0) atomicMax(&e.control->largest[0], (u64)__double_as_longlong(largest[0]));
+    if (threadIdx.x == 0) note_change(e, 0, largest[0]);
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,10 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
 from ooc_mdp.backends.cuda.driver import address_of
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import numbers_of_encoded
 from ooc_mdp.backends.cuda.tiles.division import Division
+from ooc_mdp.backends.cuda.tiles.memory import TileMemory
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -70,29 +72,25 @@ class TileExchange:
 
     Parameters
     ----------
-    stream : of the sweeps.
-    kernels : `EXCHANGE_KERNELS` and `end_batch`.
-    engine : structure that kernels get.
-    at : addresses of "values", "policy", "work_list" and "report".
-    choice : type of the policy on the device.
+    streams : of the sweeps, one on each device of the group. The first device reads and writes all values.
+    kernels : `EXCHANGE_KERNELS` and `end_batch` of each device.
     tiles : of the model.
     division : says where values and policy of a state are.
     """
 
     def __init__(
         self,
-        device: Device,
-        stream: Stream,
-        kernels: Mapping[str, Kernel],
-        engine: npt.NDArray[Any],
-        at: Mapping[str, int],
-        choice: np.dtype[Any],
+        group: DeviceGroup,
+        streams: Sequence[Stream],
+        kernels: Sequence[Mapping[str, Kernel]],
+        memory: TileMemory,
         tiles: int,
         division: Division,
     ) -> None:
-        self._device, self._stream, self._kernels, self._engine = device, stream, kernels, engine
-        self._at, self._choice, self._tiles = at, choice, tiles
-        self._division = division
+        self._group, self._streams, self._memory = group, streams, memory
+        self._kernels_of, self._kernels, self._stream = kernels, kernels[0], streams[0]
+        self._engine, self._at = memory.members[0].engine, memory.members[0].at
+        self._tiles, self._division = tiles, division
         self._lists: weakref.WeakKeyDictionary[StateLists, _Pinned] = weakref.WeakKeyDictionary()
         self._pieces: list[npt.NDArray[np.uint8]] = []
 
@@ -130,9 +128,12 @@ class TileExchange:
             self._launch("take_values", own, k, longest, (np.uint64(self._at["report"]),))
             arguments = (self._engine, _address(own.partitions), _address(own.which))
             self._kernels["raise_accumulated"](self._stream, k, 256, arguments)
-            self._kernels["end_batch"](self._stream, 1, 1, (self._engine, np.int32(1)))
             self._stream.download(found, self._at["report"])
-            self._stream.wait()
+            self._group.meet(self._streams)
+            for kernel_of, stream, member in zip(self._kernels_of, self._streams, self._memory.members, strict=True):
+                kernel_of["end_batch"](stream, 1, 1, (member.engine, np.int32(1)))
+            for stream in self._streams:
+                stream.wait()
         up, down, highest = numbers_of_encoded(found).T
         return ListChanges(np.maximum(up, 0.0), np.maximum(down, 0.0), highest)
 
@@ -146,13 +147,13 @@ class TileExchange:
     def _pinned(self, lists: StateLists) -> _Pinned:
         own = self._lists.get(lists)
         if own is None:
-            own = self._lists[lists] = _Pinned.of(lists, self._device)
+            own = self._lists[lists] = _Pinned.of(lists, self._group.devices[0])
         return own
 
     def copy(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
         """Copy values or policy of states from the first on, in page-locked pieces that threads put in their places."""
-        held = self._choice if name == "policy" else np.dtype(np.float64)
-        source = self._at[name]
+        held = self._memory.choice if name == "policy" else np.dtype(np.float64)
+        source = self._memory.at[name]
         pieces = [piece.view(held) for piece in self._pages()]
         size = pieces[0].size
 
@@ -168,14 +169,19 @@ class TileExchange:
                 piece, begin = pieces[number % _PIECES], first + start
                 for stored, place, count in self._division.pieces(begin, min(begin + size, first + host.size)):
                     part = piece[stored - begin : stored - begin + count]
-                    self._stream.download(part, source + place * held.itemsize)
+                    self._download(part, source + place * held.itemsize)
                 self._stream.wait()
                 waiting.append(pool.submit(put, start, piece))
+
+    def _download(self, part: npt.NDArray[Any], source: int) -> None:
+        for piece in self._group.pieces(source, part.nbytes):
+            begin = (piece.at - source) // part.itemsize
+            self._stream.download(part[begin : begin + piece.nbytes // part.itemsize], piece.at)
 
     def _pages(self) -> list[npt.NDArray[np.uint8]]:
         """Page-locked pieces, made when they are first asked for."""
         if not self._pieces:
-            self._pieces = [self._device.pinned(_PIECE) for _ in range(_PIECES)]
+            self._pieces = [self._group.devices[0].pinned(_PIECE) for _ in range(_PIECES)]
         return self._pieces
 
 

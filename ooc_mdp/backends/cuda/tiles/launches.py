@@ -3,23 +3,26 @@
     batch   control ─▶ invalidate ─▶ mark due ─▶ [ select_tiles, sweep_tiles | select_windows, solve_windows ] x rounds
                                               ─▶ report_partitions ─▶ end_batch ─▶ report on the host
 
-Waits for nothing but measurements; who asks for a batch knows what is resident.
+Each device of a group does so for its own partitions of the batch; all meet after each round. Waits for nothing but
+measurements; who asks for a batch knows what is resident.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import SweepLimits
-from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.device import Kernel, Stream
+from ooc_mdp.backends.cuda.group import DeviceGroup, Meet
 from ooc_mdp.backends.cuda.layout import numbers_of_encoded
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
 from ooc_mdp.backends.cuda.policy.rows import IMPROVE_KERNELS
 from ooc_mdp.backends.cuda.sources import TILES, read_sources
+from ooc_mdp.backends.cuda.tiles.batch import ReportPart
 from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
@@ -52,38 +55,45 @@ _WINDOW_KERNELS = ("select_windows", "solve_windows")
 
 
 class TileLaunches:
-    """Of one model on one device.
+    """Of one model on a group of devices.
 
     Parameters
     ----------
-    stream : of the sweeps.
+    streams : of the sweeps, one on each device.
+    division : whose partitions and tiles are whose.
     """
 
     def __init__(
         self,
-        device: Device,
-        stream: Stream,
+        group: DeviceGroup,
+        streams: Sequence[Stream],
         model: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         memory: TileMemory,
         division: Division,
     ) -> None:
-        self._device, self._stream, self._model = device, stream, model
+        self._group, self._streams, self._model, self._division = group, streams, model, division
         self._tiling, self._layout, self._memory = tiling, layout, memory
-        self.staged = layout.staged(model, tiling, device.staging_shared)
+        self.staged = layout.staged(model, tiling, min(device.staging_shared for device in group.devices))
         """Bytes of shared memory into which a block's next tile comes."""
-        self._defines = layout.defines(model, tiling, self.staged, division.reordered)
+        self._defines = layout.defines(model, tiling, self.staged, division)
         with_windows = layout.window_shared(model, tiling) > 0
         names = (*_KERNELS, *_WINDOW_KERNELS) if with_windows else _KERNELS
-        self.kernels: dict[str, Kernel] = device.compile(read_sources(*TILES), self._defines, names)
+        source = read_sources(*TILES)
+        self.kernels: tuple[dict[str, Kernel], ...] = tuple(
+            device.compile(source, self._defines, names) for device in group.devices
+        )
+        """By name, of each device."""
         self._shared = layout.visit_shared(tiling)
         self._threads = layout.sweep_threads(tiling)
         self._sweep_shared = self._shared + self.staged
-        self._blocks = self.kernels["sweep_tiles"].blocks_at_once(self._threads, self._sweep_shared)
+        self._blocks = [
+            kernels["sweep_tiles"].blocks_at_once(self._threads, self._sweep_shared) for kernels in self.kernels
+        ]
         self._graphs: dict[int | None, Callable[[], None]] = {}
         self.most = 1
-        """Partitions of a batch at most."""
+        """Partitions of a batch on one device at most."""
 
     def batch(
         self,
@@ -94,7 +104,7 @@ class TileLaunches:
         *,
         rounds: int | None = None,
         all_due: bool = False,
-    ) -> None:
+    ) -> list[ReportPart]:
         """Rounds over tiles of the partitions, and their report on its way to the host.
 
         Parameters
@@ -104,78 +114,112 @@ class TileLaunches:
         rounds : None for as many as suit, in some of which windows are solved.
         all_due : whether every tile is marked due for the first round.
         """
-        stream, memory, count = self._stream, self._memory, partitions.size
-        memory.batch[:count] = partitions
-        control = memory.control
+        places = self._division.members(partitions)
+        for number, where in enumerate(places):
+            self._begin(number, partitions[where], limits, iterations, all_due)
+        for q in invalid.tolist():
+            number, blocks = int(self._division.owner[q]), -(-int(self._tiling.per_partition[q]) // 256)
+            arguments = (self._memory.members[number].engine, np.int32(q))
+            self.kernels[number]["invalidate_tiles"](self._streams[number], blocks, 256, arguments)
+        if rounds not in self._graphs:
+            with_windows = rounds is None and "solve_windows" in self.kernels[0]
+            self._graphs[rounds] = self._group.graph(
+                self._streams, lambda meet: self._rounds(rounds or _ROUNDS, with_windows, meet)
+            )
+        self._graphs[rounds]()
+        parts = []
+        for member, stream, where in zip(self._memory.members, self._streams, places, strict=True):
+            stream.download(member.report[: where.size], member.at["report"])
+            parts.append(ReportPart(stream, stream.mark(), member.report[: where.size], where))
+        return parts
+
+    def _begin(self, number: int, partitions: IntArray, limits: SweepLimits, iterations: int, all_due: bool) -> None:
+        """Parameters of a device's batch, and its list of partitions, which may be empty."""
+        member, stream, count = self._memory.members[number], self._streams[number], partitions.size
+        member.batch[:count] = partitions
+        control = member.control
         control["limit"] = limits.residual
         control["plain"] = limits.plain
         control["most"] = iterations
         control["batch_size"] = count
-        control["batch_tiles"] = int(self._tiling.per_partition[partitions].max())
-        stream.upload(memory.at["batch"], memory.batch[:count])
+        control["batch_tiles"] = int(self._tiling.per_partition[partitions].max(initial=1))
+        stream.upload(member.at["batch"], member.batch[:count])
         # The sum over rounds lies between `limit` and `plain`, and stays.
         bytes_of = control.view(np.uint8)
-        stream.upload(memory.at["control"], bytes_of[:8])
-        stream.upload(memory.at["control"] + 16, bytes_of[16:32])
-        for q in invalid.tolist():
-            blocks = -(-int(self._tiling.per_partition[q]) // 256)
-            self.kernels["invalidate_tiles"](stream, blocks, 256, (memory.engine, np.int32(q)))
-        if all_due:
-            self.kernels["mark_tiles_due"](stream, count, 256, (memory.engine,))
-        if rounds not in self._graphs:
-            with_windows = rounds is None and "solve_windows" in self.kernels
-            self._graphs[rounds] = self._device.graph(stream, lambda: self._rounds(rounds or _ROUNDS, with_windows))
-        self._graphs[rounds]()
-        stream.download(memory.report[:count], memory.at["report"])
+        stream.upload(member.at["control"], bytes_of[:8])
+        stream.upload(member.at["control"] + 16, bytes_of[16:32])
+        if all_due and count:
+            self.kernels[number]["mark_tiles_due"](stream, count, 256, (member.engine,))
 
-    def _rounds(self, rounds: int, with_windows: bool) -> None:
-        engine, kernels = self._memory.engine, self.kernels
+    def _rounds(self, rounds: int, with_windows: bool, meet: Meet) -> None:
+        """Rounds of all devices, which meet after each."""
         for r in range(rounds):
-            if with_windows and r in _WINDOW_ROUNDS:
-                self._solve_windows(r)
-                continue
-            kernels["select_tiles"](self._stream, 4 * self._device.multiprocessors, 256, (engine, np.int32(r)))
-            kernels["sweep_tiles"](self._stream, self._blocks, self._threads, (engine, np.int32(r)), self._sweep_shared)
-        kernels["report_partitions"](self._stream, self.most, 256, (engine, np.int32(rounds)))
-        kernels["end_batch"](self._stream, 1, 1, (engine, np.int32(rounds)))
+            for number in range(len(self._group)):
+                if with_windows and r in _WINDOW_ROUNDS:
+                    self._solve_windows(number, r)
+                else:
+                    self._sweep(number, r)
+            meet()
+        for member, kernels, stream in zip(self._memory.members, self.kernels, self._streams, strict=True):
+            arguments = (member.engine, np.int32(rounds))
+            kernels["report_partitions"](stream, self.most, 256, arguments)
+            kernels["end_batch"](stream, 1, 1, arguments)
 
-    def _solve_windows(self, r: int) -> None:
+    def _sweep(self, number: int, r: int) -> None:
+        """A device's visits of a round."""
+        kernels, stream, arguments = self._of(number, r)
+        kernels["select_tiles"](stream, 4 * self._group.devices[number].multiprocessors, 256, arguments)
+        kernels["sweep_tiles"](stream, self._blocks[number], self._threads, arguments, self._sweep_shared)
+
+    def _of(self, number: int, r: int) -> tuple[dict[str, Kernel], Stream, tuple[Any, ...]]:
+        return self.kernels[number], self._streams[number], (self._memory.members[number].engine, np.int32(r))
+
+    def _solve_windows(self, number: int, r: int) -> None:
         """A round that looks for windows with a trap, and solves them."""
-        select, kernel = (self.kernels[name] for name in _WINDOW_KERNELS)
+        kernels, stream, begin = self._of(number, r)
+        select, kernel = (kernels[name] for name in _WINDOW_KERNELS)
         threads, shared = self._tiling.threads, self._layout.window_shared(self._model, self._tiling)
         blocks = kernel.blocks_at_once(threads, shared)
-        place = np.int32(r), np.int32(_WINDOW_ROUNDS.index(r)), np.int32(len(_WINDOW_ROUNDS))
-        arguments = (self._memory.engine, *place)
-        select(self._stream, 4 * self._device.multiprocessors, 256, arguments)
-        kernel(self._stream, blocks, threads, (*arguments, np.uint32(_WINDOWS * blocks)), shared)
+        arguments = (*begin, np.int32(_WINDOW_ROUNDS.index(r)), np.int32(len(_WINDOW_ROUNDS)))
+        select(stream, 4 * self._group.devices[number].multiprocessors, 256, arguments)
+        kernel(stream, blocks, threads, (*arguments, np.uint32(_WINDOWS * blocks)), shared)
 
     def measure(self, partition: int, significant: float, fresh: bool) -> tuple[FloatArray, float]:
         """One pass over a partition that changes no value, and the largest value; `fresh`: it has no policy yet."""
-        memory, stream = self._memory, self._stream
-        stream.clear(memory.at["measured"], memory.measured.nbytes)
-        arguments = (memory.engine, np.int32(partition), np.float64(significant), np.int32(fresh))
-        tiles = int(self._tiling.per_partition[partition])
-        self.kernels["measure_tiles"](stream, min(tiles, self._blocks), self._threads, arguments, self._shared)
-        stream.download(memory.measured.view(np.uint8), memory.at["measured"])
+        number = int(self._division.owner[partition])
+        member, stream = self._memory.members[number], self._streams[number]
+        stream.clear(member.at["measured"], member.measured.nbytes)
+        arguments = (member.engine, np.int32(partition), np.float64(significant), np.int32(fresh))
+        blocks = min(int(self._tiling.per_partition[partition]), self._blocks[number])
+        self.kernels[number]["measure_tiles"](stream, blocks, self._threads, arguments, self._shared)
+        stream.download(member.measured.view(np.uint8), member.at["measured"])
         stream.wait()
-        found = numbers_of_encoded(memory.measured)
+        found = numbers_of_encoded(member.measured)
         return found[:4], float(found[4])
 
-    def load_improvement(self) -> Kernel:
+    def load_improvement(self) -> None:
         """The kernel of improvements, compiled where it has not been before."""
-        (name,) = IMPROVE_KERNELS
-        if name not in self.kernels:
-            defines = self._defines | kernel_defines(self._model)
-            files = (*TILES, "policy/rows.cuh", "policy/improve.cu")
-            self.kernels |= self._device.compile(read_sources(*files), defines, IMPROVE_KERNELS)
-        return self.kernels[name]
+        if IMPROVE_KERNELS[0] in self.kernels[0]:
+            return
+        defines = self._defines | kernel_defines(self._model)
+        source = read_sources(*TILES, "policy/rows.cuh", "policy/improve.cu")
+        for device, kernels in zip(self._group.devices, self.kernels, strict=True):
+            kernels |= device.compile(source, defines, IMPROVE_KERNELS)
 
     def improve(
-        self, partitions: IntArray, rows: npt.NDArray[Any], margin: float, flags: np.uint64, results: np.uint64
+        self,
+        number: int,
+        partitions: IntArray,
+        rows: npt.NDArray[Any],
+        margin: float,
+        flags: np.uint64,
+        results: np.uint64,
     ) -> None:
-        """All tiles of the partitions in one launch; `flags` and `results` are `DeviceRows`'s."""
-        kernel, tiles = self.load_improvement(), int(self._tiling.per_partition[partitions].max())
+        """All tiles of a device's partitions in one launch; `flags` and `results` are `DeviceRows`'s."""
+        self.load_improvement()
+        (name,) = IMPROVE_KERNELS
+        kernel, tiles = self.kernels[number][name], int(self._tiling.per_partition[partitions].max())
         blocks = min(partitions.size * tiles, kernel.blocks_at_once(self._threads, self._shared))
         counts = np.int32(partitions.size), np.int32(tiles)
-        arguments = (self._memory.engine, rows, flags, *counts, np.float64(margin), results)
-        kernel(self._stream, blocks, self._threads, arguments, self._shared)
+        arguments = (self._memory.members[number].engine, rows, flags, *counts, np.float64(margin), results)
+        kernel(self._streams[number], blocks, self._threads, arguments, self._shared)

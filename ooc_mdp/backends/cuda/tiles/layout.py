@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type
+from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.model.facts import ModelFacts
 
 __all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread", "Tiling", "halo_dtype", "is_ragged"]
@@ -277,12 +278,13 @@ class SlotLayout:
         return staged if self.blocks(tiling) * block <= room else 0
 
     def defines(
-        self, model: ModelFacts, tiling: Tiling, staged: int = 0, reordered: bool = False
+        self, model: ModelFacts, tiling: Tiling, staged: int = 0, division: Division | None = None
     ) -> dict[str, str | int]:
-        """What the kernels are compiled with, where blocks stage so many bytes; `reordered`: not in store order."""
+        """What the kernels are compiled with, where blocks stage so many bytes; `division`: None of one device."""
         durations = model.duration_dtype
         return {
-            "REORDERED": int(reordered),
+            "MEMBERS": 1 if division is None else division.devices,
+            "REORDERED": int(division is not None and division.reordered),
             "STAGED": staged,
             "LISTED": self.listed(tiling),
             "LOCAL": int(self.local),

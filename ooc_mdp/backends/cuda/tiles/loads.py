@@ -65,6 +65,11 @@ class Frames:
     buffer: Bytes
     plan: DecodePlan
 
+    @property
+    def index(self) -> int:
+        """Of the partition."""
+        return self.plan.raw.index
+
 
 @dataclass(slots=True)
 class _Pipeline:
@@ -101,6 +106,7 @@ class TileLoader:
     ----------
     device, kernels : where, and the kernels of tiles.
     engine : struct Engine, without axes.
+    buffers : page-locked ones that no load takes at present, of all devices of a group.
     """
 
     def __init__(
@@ -111,6 +117,7 @@ class TileLoader:
         layout: SlotLayout,
         kernels: dict[str, Kernel],
         engine: npt.NDArray[Any],
+        buffers: queue.SimpleQueue[Bytes],
     ) -> None:
         self._device = device
         self._model = model
@@ -122,7 +129,7 @@ class TileLoader:
         self._decode = {} if self._decoder is None else decode_kernels(device)
         self._states = tiling.extents.prod(axis=1)
         self._pipelines: queue.SimpleQueue[_Pipeline] = queue.SimpleQueue()
-        self._buffers: queue.SimpleQueue[Bytes] = queue.SimpleQueue()
+        self._buffers = buffers
         for _ in range(_PIPELINES):
             self._pipelines.put(self._pipeline())
 
@@ -190,7 +197,7 @@ class TileLoader:
         pipeline = self._pipelines.get()
         try:
             if isinstance(table, Frames):
-                index, states = table.plan.raw.index, table.plan.raw.n_states
+                index, states = table.index, table.plan.raw.n_states
                 try:
                     self._decode_frames(pipeline, table)
                     self._lay_out(pipeline, index, slot, pipeline.frames + PLAN_FREE)

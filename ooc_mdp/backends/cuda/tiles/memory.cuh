@@ -97,24 +97,89 @@ __device__ __forceinline__ void ask_for(const void* at, u32 bytes) {
 #endif
 }
 
-// What another block wrote before it raised this value is seen by whoever reads after this, the block's other threads
-// behind a barrier included.
+// Orders reach all devices of a group, or the one that there is.
+#if MEMBERS > 1
+#define SCOPE ".sys"
+#else
+#define SCOPE ".gpu"
+#endif
+
+// What another block, of any device, wrote before it raised this value is seen by whoever reads after this, the block's
+// other threads behind a barrier included.
 __device__ __forceinline__ double load_acquire(const double* at) {
 #ifdef EMULATED_CUDA
     return *at;
 #else
     double x;
-    asm volatile("ld.acquire.gpu.global.f64 %0, [%1];" : "=d"(x) : "l"(at) : "memory");
+    asm volatile("ld.acquire" SCOPE ".global.f64 %0, [%1];" : "=d"(x) : "l"(at) : "memory");
     return x;
 #endif
 }
 
-// What this thread and others before a barrier wrote is seen by whoever has acquired this value.
-__device__ __forceinline__ void store_release(double* at, double x) {
+#if MEMBERS > 1
+// What this thread and others before a barrier wrote comes, for every device, before what this thread writes from here on.
+__device__ __forceinline__ void release_to_all() {
 #ifdef EMULATED_CUDA
-    __threadfence();
-    *at = x;
+    __threadfence_system();
 #else
-    asm volatile("st.release.gpu.global.f64 [%0], %1;" ::"l"(at), "d"(x) : "memory");
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
+#endif
+
+// `accumulated` of a tile becomes x, which only its owner raises: what this thread and others before a barrier wrote is seen
+// by whoever has acquired x. On a group each replica takes the same number after the values.
+__device__ __forceinline__ void publish(const Engine& e, u32 id, double x) {
+#if MEMBERS > 1
+    release_to_all();
+#pragma unroll
+    for (int m = 0; m < MEMBERS; ++m) {
+#ifdef EMULATED_CUDA
+        __stcg(e.replicas[m] + id, x);
+#else
+        asm volatile("st.relaxed.sys.global.f64 [%0], %1;" ::"l"(e.replicas[m] + id), "d"(x) : "memory");
+#endif
+    }
+#elif defined(EMULATED_CUDA)
+    __threadfence();
+    e.accumulated[id] = x;
+#else
+    asm volatile("st.release.gpu.global.f64 [%0], %1;" ::"l"(e.accumulated + id), "d"(x) : "memory");
+#endif
+}
+
+// `accumulated` of a tile is raised by a change, and by what rounding may take; other blocks of the device may do so at the
+// same time. Replicas take the largest that they are given: `accumulated` never falls, so that is the last. What was written
+// before is seen once all devices have met.
+__device__ __forceinline__ void publish_more(const Engine& e, u32 id, double change) {
+    const double more = change + 4e-16 * __ldcg(e.accumulated + id);
+#if MEMBERS > 1
+    release_to_all();
+    const double now = atomicAdd_system(e.accumulated + id, more) + more;
+#pragma unroll
+    for (int m = 0; m < MEMBERS; ++m) atomicMax_system((u64*)(e.replicas[m] + id), (u64)__double_as_longlong(now));
+#else
+    atomicAdd(e.accumulated + id, more);
+#endif
+}
+
+// The largest change of a round, for the tiles that list no inputs. All devices are told, each of which looks when they have met.
+__device__ __forceinline__ void note_change(const Engine& e, int round, double change) {
+    const u64 bits = (u64)__double_as_longlong(change);
+#if MEMBERS > 1
+#pragma unroll
+    for (int m = 0; m < MEMBERS; ++m) atomicMax_system(&e.controls[m]->largest[round], bits);
+#else
+    atomicMax(&e.control->largest[round], bits);
+#endif
+}
+
+// The same of changes that may add up within a round.
+__device__ __forceinline__ void add_change(const Engine& e, int round, double change) {
+#if MEMBERS > 1
+#pragma unroll
+    for (int m = 0; m < MEMBERS; ++m) atomicAdd_system((double*)&e.controls[m]->largest[round], change);
+#else
+    atomicAdd((double*)&e.control->largest[round], change);
 #endif
 }

@@ -1,21 +1,24 @@
-"""What the tiled engine keeps on a device beside slots: values, policy, tiles' state, a batch's parameters and report.
+"""What the tiled engine keeps on devices beside slots: values, policy, tiles' state, a batch's parameters and report.
 
-    one allocation   values | policy | control | descriptors | headers | what tiles proved | batch | work list | ...
+    spread           values | policy | headers | what tiles proved      in device order, each part on its owner
+    on each device   accumulated | control | descriptors | batch | work list | report | ...
     page-locked      control, batch ─▶ device;  report, measured ◀─ device
-    engine           the addresses of all of it, as every kernel gets them
+    engine           the addresses of all of it, as every kernel of a device gets them
 
-The structures are those of ``tiles/tiles.cuh``.
+With one device all of it is one allocation. The structures are those of ``tiles/tiles.cuh``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Device, Stream
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.layout import MAX_ROUNDS, SlotLayout, Tiling
@@ -23,7 +26,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["TileMemory", "header_bytes"]
+__all__ = ["MemberMemory", "TileMemory", "header_bytes"]
 
 _DESCRIPTOR = np.dtype(
     [
@@ -63,19 +66,6 @@ _TILE_FIELDS = (
     "reported",
 )
 _ADDRESSES = ("must_visit", "traps", "values", "policy", "batch", "work_list", "report", "backups", "measured")
-_ENGINE = np.dtype(
-    [
-        ("control", "u8"),
-        ("descriptors", "u8"),
-        ("partitions", "i8"),
-        ("tiles", "i8"),
-        ("headers", "u8"),
-        *((name, "u8") for name in (*_TILE_FIELDS, *_ADDRESSES)),
-        ("discount", "f8"),
-        ("log_discount", "f8"),
-        ("sign", "f8"),
-    ]
-)
 _REPORT_COLUMNS = 10
 _MEASURED_BYTES = 40
 _PAGE_LOCKED_A_PARTITION = 8 * _REPORT_COLUMNS + 4
@@ -83,18 +73,56 @@ _ROOM = 64 << 10
 """For control, what is measured, and what alignment takes."""
 
 
-def _sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
-    """Bytes of everything in the allocation, by name."""
-    n, tiles, partitions = model.n_states, tiling.total, tiling.per_partition.size
+def engine_dtype(members: int) -> np.dtype[Any]:
+    """Struct Engine of a group of so many devices."""
+    replicas = [("replicas", "u8", (members,)), ("controls", "u8", (members,))] if members > 1 else []
+    return np.dtype(
+        [
+            ("control", "u8"),
+            ("descriptors", "u8"),
+            ("partitions", "i8"),
+            ("tiles", "i8"),
+            ("headers", "u8"),
+            *((name, "u8") for name in (*_TILE_FIELDS, *_ADDRESSES)),
+            ("discount", "f8"),
+            ("log_discount", "f8"),
+            ("sign", "f8"),
+            *replicas,
+        ]
+    )
+
+
+def _spread_sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, tuple[int, bool]]:
+    """Of what is spread, by name: bytes of an element, and whether it is one of each tile, not of each state."""
     return {
-        "values": 8 * n,
-        "policy": (1 if layout.narrow_policy(model) else 4) * n,
+        "values": (8, False),
+        "policy": (1 if layout.narrow_policy(model) else 4, False),
+        "headers": (header_bytes(len(tiling.shape)), True),
+        **{name: (8, True) for name in _TILE_FIELDS if name != "accumulated"},
+        "must_visit": (4, True),
+        "traps": (4, True),
+    }
+
+
+def _spread_cuts(
+    model: ModelFacts, tiling: Tiling, layout: SlotLayout, division: Division
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Where each device's part of what is spread ends (bytes, int64 [devices]), by name."""
+    states = np.cumsum(division.shares(np.diff(model.partition_ptr)))
+    tiles = np.cumsum(division.shares(tiling.per_partition))
+    return {
+        name: size * (tiles if of_tiles else states)
+        for name, (size, of_tiles) in _spread_sizes(model, tiling, layout).items()
+    }
+
+
+def _own_sizes(tiling: Tiling) -> dict[str, int]:
+    """Bytes of what each device has of its own, by name."""
+    tiles, partitions = tiling.total, tiling.per_partition.size
+    return {
+        "accumulated": 8 * tiles,
         "control": _CONTROL.itemsize,
         "descriptors": _DESCRIPTOR.itemsize * partitions,
-        "headers": header_bytes(len(tiling.shape)) * tiles,
-        **dict.fromkeys(_TILE_FIELDS, 8 * tiles),
-        "must_visit": 4 * tiles,
-        "traps": 4 * tiles,
         "batch": 4 * partitions,
         "work_list": 4 * tiles,
         "report": 8 * _REPORT_COLUMNS * partitions,
@@ -108,87 +136,144 @@ def header_bytes(dims: int) -> int:
     return -(-(36 + 6 * dims) // 16) * 16
 
 
-class TileMemory:
-    """Of one model on one device, until the device frees everything.
+class MemberMemory:
+    """One device's own: addresses, and what is page-locked for its batches.
 
     Parameters
     ----------
-    stream : of the sweeps.
-    division : says in which order states and tiles lie.
-
-    Raises
-    ------
-    MemoryBudgetError : the device has not so much memory.
+    at : addresses by name.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        stream: Stream,
-        model: ModelFacts,
-        tiling: Tiling,
-        layout: SlotLayout,
-        division: Division,
-    ) -> None:
-        self._stream, self._division = stream, division
-        sizes = _sizes(model, tiling, layout)
-        whole = sum(aligned(size) for size in sizes.values())
-        try:
-            base = device.allocate(whole)
-        except MemoryError as error:
-            raise MemoryBudgetError(
-                f"values, policy and tiles of {model.n_states} states need {format_bytes(whole)} on {device.name}, "
-                f"which has {format_bytes(device.memory_free())} free; use --device cpu or a larger device"
-            ) from error
-        self.at: dict[str, int] = {}
-        """Addresses by name."""
-        for name, size in sizes.items():
-            self.at[name] = base
-            base += aligned(size)
-        stream.clear(self.at["values"], whole)
-        self.choice = np.dtype(np.uint8) if layout.narrow_policy(model) else np.dtype(np.int32)
-        """Type of the policy there."""
-        partitions = tiling.per_partition.size
+    def __init__(self, device: Device, at: Mapping[str, int], partitions: int) -> None:
+        self.at = at
         self.report = device.pinned(8 * _REPORT_COLUMNS * partitions).view(np.float64).reshape(partitions, -1)
         """float64 [P, 10]; `batch.py` says of what."""
         self.control = device.pinned(_CONTROL.itemsize).view(_CONTROL)
         self.batch = device.pinned(4 * partitions).view(np.uint32)
         """uint32 [P]; partitions of a batch."""
         self.measured = device.pinned(_MEASURED_BYTES).view(np.uint64)
+        self.engine: npt.NDArray[Any]
+        """struct Engine, without axes: for the device's kernels."""
+
+
+class TileMemory:
+    """Of one model on a group of devices, until these free everything.
+
+    Parameters
+    ----------
+    streams : of the sweeps, one on each device.
+    division : says in which order states and tiles lie, and whose they are.
+
+    Raises
+    ------
+    MemoryBudgetError : a device has not so much memory.
+    """
+
+    def __init__(
+        self,
+        group: DeviceGroup,
+        streams: Sequence[Stream],
+        model: ModelFacts,
+        tiling: Tiling,
+        layout: SlotLayout,
+        division: Division,
+    ) -> None:
+        self._group, self._streams, self._division = group, streams, division
+        partitions = tiling.per_partition.size
+        cuts, own = _spread_cuts(model, tiling, layout, division), _own_sizes(tiling)
+        try:
+            self.at, each = self._allocate({name: at.tolist() for name, at in cuts.items()}, own)
+        except MemoryError as error:
+            needed = sum(self.plan(group, model, tiling, layout, division).values()) - _ROOM
+            free = min(group.memory_free())
+            raise MemoryBudgetError(
+                f"values, policy and tiles of {model.n_states} states need {format_bytes(needed)} on {group.name}, "
+                f"which has {format_bytes(free)} free; use --device cpu or a larger device"
+            ) from error
+        self.choice = np.dtype(np.uint8) if layout.narrow_policy(model) else np.dtype(np.int32)
+        """Type of the policy there."""
         self.descriptors = _descriptors(model, tiling, division)
-        stream.upload(self.at["descriptors"], self.descriptors)
-        stream.wait()
-        self.engine = self._addresses(model, tiling)
+        self.members = tuple(
+            MemberMemory(device, at, partitions) for device, at in zip(group.devices, each, strict=True)
+        )
+        for member, stream in zip(self.members, streams, strict=True):
+            stream.upload(member.at["descriptors"], self.descriptors)
+            member.engine = self._addresses(member, model, tiling)
+        for stream in streams:
+            stream.wait()
+
+    def _allocate(
+        self, cuts: Mapping[str, list[int]], own: Mapping[str, int]
+    ) -> tuple[dict[str, int], list[dict[str, int]]]:
+        """Addresses by name of what is spread, and of what each device has of its own; all of it cleared."""
+        group = self._group
+        if len(group) == 1:
+            sizes = {name: ends[-1] for name, ends in cuts.items()} | dict(own)
+            base = group.devices[0].allocate(sum(map(aligned, sizes.values())))
+            at = _places(base, sizes)
+            self._streams[0].clear(base, sum(map(aligned, sizes.values())))
+            return {name: at[name] for name in cuts}, [{name: at[name] for name in own}]
+        spread = {name: group.allocate_spread(group.parts_of(ends)) for name, ends in cuts.items()}
+        whole = sum(map(aligned, own.values()))
+        bases = group.allocate_each(whole)
+        for name, ends in cuts.items():
+            for piece in group.pieces(spread[name], ends[-1]):
+                self._streams[piece.member].clear(piece.at, piece.nbytes)
+        for stream, base in zip(self._streams, bases, strict=True):
+            stream.clear(base, whole)
+        return spread, [_places(base, own) for base in bases]
 
     @staticmethod
-    def plan(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, int]:
-        """Bytes on the device, apart from values."""
-        sizes = _sizes(model, tiling, layout)
-        policy = sizes["policy"]
-        return {"policy": policy, "tiles": sum(sizes.values()) - sizes["values"] - policy + _ROOM}
+    def plan(
+        group: DeviceGroup, model: ModelFacts, tiling: Tiling, layout: SlotLayout, division: Division
+    ) -> dict[str, int]:
+        """Bytes by name on the device of the group that has most of each."""
+        cuts = _spread_cuts(model, tiling, layout, division)
+        most = {name: max(group.parts_of(at.tolist())) for name, at in cuts.items()}
+        values, policy = most.pop("values"), most.pop("policy")
+        return {
+            "values": values,
+            "policy": policy,
+            "tiles": sum(most.values()) + sum(_own_sizes(tiling).values()) + _ROOM,
+        }
 
     @staticmethod
     def page_locked_bytes(partitions: int) -> int:
-        """Bytes on the host for the parameters and reports of a batch."""
+        """Bytes on the host for the parameters and reports of a device's batches."""
         return _PAGE_LOCKED_A_PARTITION * partitions + _ROOM
 
-    def upload(self, name: str, data: npt.NDArray[Any] | None) -> None:
-        """Copy values or policy, in store order, to their places, and wait; None where they stay 0."""
+    def upload(self, name: str, data: npt.NDArray[Any] | None, start: int = 0) -> None:
+        """Copy values or policy, in store order from a state on, to their places, and wait; None where they stay 0."""
         if data is None:
             return
-        for start, place, count in self._division.pieces(0, data.size):
-            piece = np.ascontiguousarray(data[start : start + count])
-            self._stream.upload(self.at[name] + place * piece.itemsize, piece)
-        self._stream.wait()
+        for stored, place, count in self._division.pieces(start, start + data.size):
+            part = np.ascontiguousarray(data[stored - start : stored - start + count])
+            at = self.at[name] + place * part.itemsize
+            for piece in self._group.pieces(at, part.nbytes):
+                begin = (piece.at - at) // part.itemsize
+                self._streams[0].upload(piece.at, part[begin : begin + piece.nbytes // part.itemsize])
+            self._streams[0].wait()
 
-    def _addresses(self, model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
-        engine = np.zeros((), _ENGINE)
-        for name in ("control", "descriptors", "headers", *_TILE_FIELDS, *_ADDRESSES):
-            engine[name] = self.at[name]
+    def _addresses(self, member: MemberMemory, model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
+        engine = np.zeros((), engine_dtype(len(self.members)))
+        for name, address in {**self.at, **member.at}.items():
+            engine[name] = address
+        if len(self.members) > 1:
+            engine["replicas"] = [other.at["accumulated"] for other in self.members]
+            engine["controls"] = [other.at["control"] for other in self.members]
         engine["partitions"], engine["tiles"] = tiling.per_partition.size, tiling.total
         engine["discount"], engine["sign"] = model.discount, model.sign
         engine["log_discount"] = math.log(model.discount) if model.discount > 0 else -math.inf
         return engine
+
+
+def _places(base: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Addresses by name of parts that follow each other from an address on."""
+    at = {}
+    for name, size in sizes.items():
+        at[name] = base
+        base += aligned(size)
+    return at
 
 
 def _descriptors(model: ModelFacts, tiling: Tiling, division: Division) -> npt.NDArray[Any]:

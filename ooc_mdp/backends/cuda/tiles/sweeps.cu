@@ -355,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
             // The block's values, which the barriers above have ordered before, then `accumulated`; it is waited for, so
             // first.
             const double change_of_tile = largest[0] * ROUND_UP;
-            store_release(e.accumulated + id, (accumulated[current] + change_of_tile) * (1.0 + 4e-16));
+            publish(e, id, (accumulated[current] + change_of_tile) * (1.0 + 4e-16));
             double snapshot = 0.0;
             for (int w = 0; w < SUMMING; ++w) snapshot += sums[current][w];
             e.snapshot[id] = snapshot;
@@ -363,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
             e.must_visit[id] = more;
             e.top[id] = largest[2];
             e.bottom[id] = largest[3];
-            atomicMax(&c.largest[round], (u64)__double_as_longlong(change_of_tile));
+            note_change(e, round, change_of_tile);
             u64 states = 1;
             for (int d = 0; d < DIMS; ++d) states *= h.room[d];
             atomicAdd(e.backups + h.partition, iterations * states);

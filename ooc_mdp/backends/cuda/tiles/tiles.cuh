@@ -38,8 +38,11 @@
 //
 // States, tiles and what is kept for each of them are numbered in device order: the partitions of each device of a group
 // follow each other (`division.py`). Tables and hosts number states in store order, which is another where REORDERED.
+// `values`, `policy` and what is kept for each tile are one piece of memory that all devices reach. `accumulated`, which
+// every visit reads of its inputs, has a replica on each device, which `publish` keeps equal; the rest of Engine is a
+// device's own.
 //
-// Compiled once a store with: REORDERED, LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (offsets), STATES and THREADS
+// Compiled once a store with: MEMBERS (devices of the group), REORDERED, LOCAL, RAGGED, ACTIONS and WIDTH (0: ragged), WEIGHTS, TILE (offsets), STATES and THREADS
 // (of a sweep), BLOCKS (of which a multiprocessor should hold so many), AHEAD (whether registers hold rows as doubles),
 // STAGED (bytes of shared memory to which the next tile's rows are brought, or 0) and LISTED (states of its halo there),
 // BOX (states of a full tile), DIMS, TILE_SHAPE, HALO and INPUTS (room for a tile's lists), HALO_HASH and INPUTS_HASH
@@ -130,6 +133,10 @@ struct Engine {
     u64* backups;              // [partitions]
     u64* measured;             // [5]
     double discount, log_discount, sign;
+#if MEMBERS > 1
+    double* replicas[MEMBERS];    // `accumulated` of each device
+    Control* controls[MEMBERS];
+#endif
 };
 
 struct Table {          // a PartitionTable on the device

@@ -329,7 +329,7 @@ __device__ __forceinline__ void solve_window(const Engine& e, u32 id, u32 halves
         u32 states = 1;
         for (int d = 0; d < DIMS; ++d) states *= w.room[d];
         atomicAdd(e.backups + header.partition, (u64)backups * states);
-        atomicAdd((double*)&c.largest[round], change);
+        add_change(e, round, change);
         e.traps[id] = 1 + halves;
     }
     // The tiles that hold some of it, a thread each.
@@ -345,7 +345,7 @@ __device__ __forceinline__ void solve_window(const Engine& e, u32 id, u32 halves
         }
         if (there) {
             const u32 one = p.tile + tile;
-            atomicAdd(e.accumulated + one, change + 4e-16 * __ldcg(e.accumulated + one));
+            publish_more(e, one, change);
             e.must_visit[one] = 1;
             e.last_change[one] = __longlong_as_double(0x7ff0000000000000ll);
         }
