@@ -24,7 +24,7 @@ from ooc_mdp.store import Store
 ALL_DUE = SweepLimits(-1.0, 1, -1.0)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", STORES)
 def test_bounds_stay_above_the_true_residuals_on_a_group(
     name: str, count: int, stores: Callable[[str], Store], group: MakeGroup, monkeypatch: pytest.MonkeyPatch

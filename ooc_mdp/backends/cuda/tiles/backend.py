@@ -84,9 +84,9 @@ class TiledBackend:
     # ------------------------------------------------------------------------------------------------- planning
 
     @property
-    def policy_rows(self) -> TiledBackend:
-        """Itself."""
-        return self
+    def policy_rows(self) -> TiledBackend | None:
+        """Itself; a group keeps no rows."""
+        return self if len(self._group) == 1 else None
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
         """:meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
