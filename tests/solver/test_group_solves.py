@@ -30,6 +30,7 @@ from ooc_mdp.store.result import unsaved_result
 METHODS: dict[str, dict[str, Any]] = {
     "p-eva": {"method": "p-eva"},
     "vi": {"method": "vi"},
+    "policy iteration": {"method": "policy-iteration"},
     "exact priorities": {"method": "p-eva", "priority": "exact-h1"},
 }
 DISCOUNTS = {"car": 0.1, "double pendulum": 0.02}
@@ -38,6 +39,8 @@ Solve = Callable[..., Solution]
 
 @pytest.fixture
 def solve(group: MakeGroup, monkeypatch: pytest.MonkeyPatch) -> Solve:
+    monkeypatch.setattr("ooc_mdp.backends.cuda.policy.shares.MIN_CHUNKS", 0)  # small models are divided, too
+
     def run(
         store: Store, count: int, slots: int, seed: int = 0, run: RunOptions | None = None, **asked: Any
     ) -> Solution:

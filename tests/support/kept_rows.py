@@ -14,15 +14,12 @@ from tiled_engine import TILE_STATES
 
 from ooc_mdp.backends.base import Evaluation, Improvement, Resident
 from ooc_mdp.backends.cuda.device import Device
-from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import reward_dtype, varies
-from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.partition import Coupling
 from ooc_mdp.store import Store
 
 DISCOUNT = 0.95
@@ -31,21 +28,8 @@ SOLVING = EvaluationOptions(worth_solving=0)
 WAYS = pytest.mark.parametrize("options", [SWEEPING, SOLVING], ids=["sweeps", "solver"])
 
 
-class RowsOnGroup(TiledBackend):
-    """Has tiles on one device, and rows on it and others."""
-
-    def __init__(self, device: Device, others: Sequence[Device]) -> None:
-        super().__init__(device, TILE_STATES)
-        self.group = DeviceGroup([device, *others])
-
-    def open_rows(self, coupling: Coupling) -> None:
-        self.close_rows()
-        streams = self._stream, *(device.stream() for device in self.group.devices[1:])
-        self._rows = DeviceRows(self.group, streams, self._model, self._rows_room, self._division.first)
-
-
 class Kept:
-    """A backend at random values, with all partitions resident; `others`: devices that have rows, too."""
+    """A backend at random values, with all partitions resident; `others`: further devices of its group."""
 
     def __init__(
         self,
@@ -62,7 +46,7 @@ class Kept:
         self.model: ModelFacts = ModelFacts.of(store, discount)
         self.plain = Plain.of(store, discount)
         self.values = 10 * np.random.default_rng(seed).normal(size=store.n_states)
-        self.backend = RowsOnGroup(device, others) if others else TiledBackend(device, TILE_STATES)
+        self.backend = TiledBackend(device, TILE_STATES, others)
         chosen = None if policy is None else np.array(policy, np.int32)
         self.layout = self.backend.layout(self.model, Needs())
         self.backend.start(self.model, self.layout, self.values, chosen)
@@ -81,8 +65,11 @@ class Kept:
         return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
 
     def of_states(self, name: str, dtype: npt.DTypeLike) -> FloatArray:
-        """What rows have once a state."""
-        return np.array(self._array(name, self.store.n_states, dtype), np.float64)
+        """What rows have once a state, in store order."""
+        found, placed = np.empty(self.store.n_states), self._array(name, self.store.n_states, dtype)
+        for stored, place, count in self.backend._division.pieces(0, found.size):
+            found[stored : stored + count] = placed[place : place + count]
+        return found
 
     def _array(self, name: str, size: int, dtype: npt.DTypeLike, start: int = 0) -> npt.NDArray[Any]:
         rows = self.backend._rows
@@ -108,7 +95,9 @@ class Kept:
         reward = self.of_states("rewards", reward_dtype(self.model))
         own = varies(self.model)
         g = self.of_states("discounts", "f8") if own else np.full(values.size, self.discount)
-        expected = np.zeros(values.size)
+        expected, placed = np.zeros(values.size), np.empty(values.size)
+        for stored, place, count in self.backend._division.pieces(0, values.size):
+            placed[place : place + count] = values[stored : stored + count]
         for p, place in enumerate(rows._descriptors):
             own, size = self.states(p), int(place["width"]) * int(place["pitch"])
             n = own.stop - own.start
@@ -116,7 +105,7 @@ class Kept:
                 self._array(name, size, dtype, int(place["entries"])).reshape(-1, int(place["pitch"]))[:, :n]
                 for name, dtype in (("successors", "u4"), ("probabilities", self.model.probability_dtype))
             ]
-            expected[own] = (planes[1].astype(float) * values[planes[0]]).sum(axis=0)
+            expected[own] = (planes[1].astype(float) * placed[planes[0]]).sum(axis=0)
         return reward + g * expected
 
 

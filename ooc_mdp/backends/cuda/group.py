@@ -215,6 +215,17 @@ class DeviceGroup:
                 return [Piece(member, begin, stop - begin) for member, begin, stop in cut if begin < stop]
         raise ValueError(f"{nbytes} bytes at {at:#x} are no spread memory")
 
+    def copy(self, streams: Sequence[Stream], to: int, source: int, nbytes: int) -> None:
+        """Copy spread memory to spread memory, each piece on the stream of the device that it goes to."""
+        for goal in self.pieces(to, nbytes):
+            for piece in self.pieces(source + goal.at - to, goal.nbytes):
+                streams[goal.member].copy(to + piece.at - source, piece.at, piece.nbytes)
+
+    def clear(self, streams: Sequence[Stream], at: int, nbytes: int) -> None:
+        """Fill spread memory with zero bytes, each piece on the stream of its device."""
+        for piece in self.pieces(at, nbytes):
+            streams[piece.member].clear(piece.at, piece.nbytes)
+
     # --------------------------------------------------------------------------------------------------- launches
 
     def streams(self, urgent: bool = False) -> tuple[Stream, ...]:

@@ -249,6 +249,29 @@ def test_no_array_stays_where_the_last_finds_no_room() -> None:
     assert group.memory_free() == (4 * PAGE, 4 * PAGE)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_memory_is_copied_and_cleared_whatever_its_parts(count: int, make_group: MakeGroup) -> None:
+    group = make_group(count)
+    size = 6 * group.page if count > 1 else 48
+    parts = [[size // 6, size // 3, size // 2], [size // 2, 0, size // 2]] if count > 1 else [[size], [size]]
+    source, to = (group.allocate_spread(part) for part in parts)
+    streams = group.streams()
+    numbers = np.arange(size // 8, dtype=float)
+    for piece in group.pieces(source, size):
+        begin = (piece.at - source) // 8
+        streams[0].upload(piece.at, numbers[begin : begin + piece.nbytes // 8])
+    group.meet(streams)
+    group.clear(streams, to, size)
+    group.copy(streams, to + 8, source + 16, size - 24)
+    group.meet(streams)
+    found = np.empty_like(numbers)
+    for piece in group.pieces(to, size):
+        begin = (piece.at - to) // 8
+        streams[0].download(found[begin : begin + piece.nbytes // 8], piece.at)
+    streams[0].wait()
+    assert found.tolist() == [0.0, *numbers[2:-1], 0.0, 0.0]
+
+
 def test_one_device_has_plain_memory_and_no_pages() -> None:
     (device,) = emulated_group(1)
     group = DeviceGroup([device])

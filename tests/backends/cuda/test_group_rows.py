@@ -21,13 +21,16 @@ from kept_rows import (
     assert_that_rows_are_the_policy_s,
 )
 from plain_rows import evaluated
-from tiled_engine import LAYOUTS
+from tiled_engine import LAYOUTS, TILE_STATES
 
 from ooc_mdp.backends.cuda.device import CudaDevice, Device, device_count
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
 from ooc_mdp.backends.cuda.policy.layout import VECTORS, RowSizes
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.cuda.tiles.division import Division
+from ooc_mdp.backends.layout import ROWS, Needs
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.store import Store
@@ -106,14 +109,14 @@ def solver_state(kept: Kept, partitions: list[int], iterations: int) -> dict[str
 @pytest.mark.parametrize("partitions", [[0, 1, 2, 3], [3, 1]])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_solver_s_steps_are_those_of_one_device_bit_by_bit(
-    name: str, partitions: list[int], stores: Stores, make_kept: MakeKept
+    name: str, partitions: list[int], stores: Stores, make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Division, "choose", Division.contiguous)  # states are in the order of one device
     store, found = stores(name), []
     for count, seed in ((1, 0), (2, 1), (2, 2), (3, 3)):
         kept = make_kept(store, count, seed)
         for vector in VECTORS:  # what no kernel writes is equal, too
-            for piece in rows_of(kept)._group.pieces(rows_of(kept).at[vector], 8 * store.n_states):
-                rows_of(kept)._streams[piece.member].clear(piece.at, piece.nbytes)
+            rows_of(kept)._group.clear(rows_of(kept)._streams, rows_of(kept).at[vector], 8 * store.n_states)
         rows_of(kept).launches.wait()
         found.append(solver_state(kept, partitions, 3))
     assert found[0]["z"] != found[0]["r"]
@@ -231,6 +234,23 @@ def test_each_device_has_its_part_of_the_rows_and_all_is_freed(stores: Stores) -
     assert min(taken) > 0.8 * max(taken), "parts are of about as many bytes"
     rows.close()
     assert group.memory_free() == free
+
+
+@pytest.mark.parametrize("name", ["car", "double pendulum"])
+def test_the_plan_of_a_group_counts_the_rows_of_each_device(name: str, stores: Stores) -> None:
+    model = ModelFacts.of(stores(name), DISCOUNT)
+    first, *others = emulated_group(3)
+    backend = TiledBackend(first, TILE_STATES, others)
+    layout, alone = (
+        of.layout(model, Needs(policy_rows=True, free=1 << 26)) for of in (backend, TiledBackend(first, TILE_STATES))
+    )
+    assert layout.device[ROWS] < 0.7 * alone.device[ROWS]
+    backend.start(model, layout, None, None)
+    backend.open_rows(stores(name).coupling)
+    planned = sum(layout.device.values())
+    assert all((1 << 26) - device.memory_free() <= planned for device in (first, *others))
+    backend.close()
+    assert backend.free_bytes() == 1 << 26
 
 
 def test_the_device_with_the_least_room_decides_where_rows_lie(stores: Stores) -> None:

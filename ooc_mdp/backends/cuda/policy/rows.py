@@ -113,21 +113,25 @@ class DeviceRows:
         self._fill_memory(sizes)
 
     @staticmethod
-    def nbytes(model: ModelFacts) -> int:
-        """Bytes of rows and of all that evaluations take, where all of it lies on one device."""
-        return RowSizes.of(model, shares_of(model)).on_device(True, True)
-
-    @staticmethod
-    def placed(model: ModelFacts, room: int, devices: int = 1, page: int = 1) -> tuple[int, int]:
-        """Bytes on the device that has most of them, and page-locked ones of the host, where each has so much room.
-
-        What must lie on the devices may take more than that.
+    def nbytes(model: ModelFacts, devices: int = 1, page: int = 1, first: IntArray | None = None) -> int:
+        """Bytes of rows and of all that evaluations take, where it lies on devices, on the one that has most of them.
 
         Parameters
         ----------
         devices, page : of a group: how many, and the bytes of whose multiples their parts consist.
+        first : int64 [P]; first state of each partition as the devices number them; None as the store does.
         """
-        sizes = RowSizes.of(model, shares_of(model, None, devices), page=page)
+        return RowSizes.of(model, shares_of(model, first, devices), page=page).on_device(True, True)
+
+    @staticmethod
+    def placed(
+        model: ModelFacts, room: int, devices: int = 1, page: int = 1, first: IntArray | None = None
+    ) -> tuple[int, int]:
+        """Bytes on the device that has most of them, and page-locked ones of the host, where each has so much room.
+
+        What must lie on the devices may take more than that. The other parameters are those of :meth:`nbytes`.
+        """
+        sizes = RowSizes.of(model, shares_of(model, first, devices), page=page)
         on_device, solves = sizes.placed(room) or (False, False)
         return sizes.on_device(on_device, solves), 0 if on_device else total_of(sizes.in_host())
 
@@ -180,8 +184,7 @@ class DeviceRows:
             stream.upload(own["row_sums"], row_sums)
             stream.clear(own["tickets"], sizes.work["tickets"])
         for name in ("p", "r") if self.solves else ():  # partitions without rows stay at 0
-            for piece in self._group.pieces(self.at[name], sizes.vectors[name][-1]):
-                self._streams[piece.member].clear(piece.at, piece.nbytes)
+            self._group.clear(self._streams, self.at[name], sizes.vectors[name][-1])
         self.launches.wait()
 
     def close(self) -> None:
@@ -236,7 +239,7 @@ class DeviceRows:
 
         Parameters
         ----------
-        values : address of the value vector, which all devices reach.
+        values : address of the value vector, which is spread over the devices.
         changed : called whenever values may have changed.
         """
         if any(evaluation["values"] != values for evaluation in self.launches.evaluations):
@@ -249,10 +252,9 @@ class DeviceRows:
 
     def begin_changes(self) -> None:
         """Changes are reported against the values as they are now."""
-        values, start = int(self.launches.evaluations[0]["values"]), self.at["start"]
+        values = int(self.launches.evaluations[0]["values"])
         self._group.meet(self._streams)
-        for piece in self._group.pieces(start, 8 * self._model.n_states):
-            self._streams[piece.member].copy(piece.at, values + piece.at - start, piece.nbytes)
+        self._group.copy(self._streams, self.at["start"], values, 8 * self._model.n_states)
 
     def report(self, sweeps: int) -> Evaluation:
         """Measure all that has rows, after so many sweeps or products."""

@@ -84,9 +84,9 @@ class TiledBackend:
     # ------------------------------------------------------------------------------------------------- planning
 
     @property
-    def policy_rows(self) -> TiledBackend | None:
-        """Itself; a group keeps no rows."""
-        return self if len(self._group) == 1 else None
+    def policy_rows(self) -> TiledBackend:
+        """Itself."""
+        return self
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
         """:meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
@@ -120,7 +120,8 @@ class TiledBackend:
         held = division.shares(np.ones(model.n_partitions, np.int64))
         own = TileMemory.plan(self._group, model, tiling, slots, division)
         own["staging"] = TileLoader.device_bytes(model)
-        place_rows = partial(DeviceRows.placed, model)
+        group, first = self._group, division.first
+        place_rows = partial(DeviceRows.placed, model, devices=len(group), page=group.page, first=first)
         layout = device_layout(model, needs, self.name, own, slots.nbytes, place_rows, int(held.max()))
         locked = PIECES_BYTES + devices * TileMemory.page_locked_bytes(model.n_partitions)
         return replace(
@@ -164,7 +165,8 @@ class TiledBackend:
         self._outside = TileExchange(self._group, self._streams, kernels, self._memory, tiles, division)
         if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
             self._launches.load_improvement()
-            row_kernels(self._device, model)
+            for device in self._group.devices:
+                row_kernels(device, model, len(self._group))
         held = division.shares(np.ones(model.n_partitions, np.int64))
         counts = np.minimum(held, layout.cache_bytes // self._layout.nbytes).tolist()
         self._launches.most = max(counts)
@@ -270,14 +272,13 @@ class TiledBackend:
     # ------------------------------------------------------------------------------------------- a policy's rows
 
     def rows_bytes(self, model: ModelFacts) -> int:
-        """On the device, where they find room there."""
-        return DeviceRows.nbytes(model)
+        """On each device, where they find room there."""
+        return DeviceRows.nbytes(model, len(self._group), self._group.page, self.division(model).first)
 
     def open_rows(self, coupling: Coupling) -> None:
-        """On the device, or in the host's memory where that leaves too little; all partitions are swept."""
+        """On the devices, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()
-        group, first = DeviceGroup((self._device,)), self._division.first
-        self._rows = DeviceRows(group, (self._stream,), self._model, self._rows_room, first)
+        self._rows = DeviceRows(self._group, self._streams, self._model, self._rows_room, self._division.first)
 
     def close_rows(self) -> None:
         """Free them immediately."""

@@ -201,7 +201,7 @@ class TileLaunches:
         """The kernel of improvements, compiled where it has not been before."""
         if IMPROVE_KERNELS[0] in self.kernels[0]:
             return
-        defines = self._defines | kernel_defines(self._model)
+        defines = self._defines | kernel_defines(self._model, len(self._group))
         source = read_sources(*TILES, "policy/rows.cuh", "policy/improve.cu")
         for device, kernels in zip(self._group.devices, self.kernels, strict=True):
             kernels |= device.compile(source, defines, IMPROVE_KERNELS)
