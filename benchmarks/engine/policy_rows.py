@@ -2,6 +2,7 @@
 
     python policy_rows.py --output FILE.json
     python policy_rows.py --case double-pendulum:grid=60:0.9 --ways chosen --rounds 3
+    python policy_rows.py --case double-pendulum:grid=93:0.9 --ways sweeps,solver --rounds 2 --devices 4
 
 Each case is one of policy iteration with the whole table in the cache: in every round all partitions are improved, and
 the policy is evaluated by each way from the same values, to a share of the residual that the improvement left (but to
@@ -81,18 +82,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=20_000, help="sweeps of an evaluation")
     parser.add_argument("--partitions", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--device", type=int, default=0, help="number of the CUDA device")
+    parser.add_argument("--device", type=int, default=0, help="number of the CUDA device, or of the first")
+    parser.add_argument("--devices", type=int, default=1, help="of a group, numbered from --device on")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str] | None = None, device: Device | None = None, tile_states: int = TILE_STATES) -> None:
-    """Measure; `device` stands in for the CUDA device."""
+def main(
+    arguments: Sequence[str] | None = None, devices: Sequence[Device] | None = None, tile_states: int = TILE_STATES
+) -> None:
+    """Measure; `devices` stand in for CUDA devices."""
     options = parse(arguments)
+    numbers = range(options.device, options.device + options.devices)
     options.case = options.case or list(CASES)
     name = f"cuda:{options.device}"
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
-    facts["machine"] |= device_facts("cpu" if device is not None else name)
+    facts["machine"] |= device_facts("cpu" if devices is not None else name)
     cases = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
         stores: dict[str, Store] = {}
@@ -100,12 +105,13 @@ def main(arguments: Sequence[str] | None = None, device: Device | None = None, t
             key = f"{case.problem} {case.parameters}"
             if key not in stores:
                 path = Path(folder) / str(len(stores))
-                by = "cpu" if device is not None else "auto"
+                by = "cpu" if devices is not None else "auto"
                 stores[key] = ooc_mdp.generate(
                     case.problem, path, case.parameters, partitions=options.partitions, dtype="float32", device=by
                 )
             say(f"{key}, discount {case.discount}: {stores[key].n_states:,} states")
-            backend = TiledBackend(CudaDevice(options.device) if device is None else device, tile_states)
+            first, *others = [CudaDevice(number) for number in numbers] if devices is None else devices
+            backend = TiledBackend(first, tile_states, others)
             cases.append(measured(case, stores[key], backend, options))
             backend.close()
     measuring.write_figures("policy_rows", options, {"cases": cases}, facts, NOT_INCLUDED)
@@ -154,6 +160,7 @@ def measured(case: Case, store: Store, backend: TiledBackend, options: argparse.
         "parameters": case.parameters,
         "discount": case.discount,
         "states": model.n_states,
+        "devices": len(rows.rows),
         "bytes_a_state": per_state,
         "rows_on_device": rows.on_device,
         "rounds": rounds,
