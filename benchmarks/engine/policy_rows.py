@@ -2,7 +2,7 @@
 
     python policy_rows.py --output FILE.json
     python policy_rows.py --case double-pendulum:grid=60:0.9 --ways chosen --rounds 3
-    python policy_rows.py --case double-pendulum:grid=93:0.9 --ways sweeps,solver --rounds 2 --devices 4
+    python policy_rows.py --case double-pendulum:grid=93:0.9 --ways sweeps,solver --rounds 2 --devices 1,2,4
 
 Each case is one of policy iteration with the whole table in the cache: in every round all partitions are improved, and
 the policy is evaluated by each way from the same values, to a share of the residual that the improvement left (but to
@@ -83,7 +83,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--device", type=int, default=0, help="number of the CUDA device, or of the first")
-    parser.add_argument("--devices", type=int, default=1, help="of a group, numbered from --device on")
+    parser.add_argument("--devices", default="1", help="of a group, numbered from --device on; several: 1,2,4")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
@@ -93,7 +93,6 @@ def main(
 ) -> None:
     """Measure; `devices` stand in for CUDA devices."""
     options = parse(arguments)
-    numbers = range(options.device, options.device + options.devices)
     options.case = options.case or list(CASES)
     name = f"cuda:{options.device}"
     facts: dict[str, Any] = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
@@ -110,10 +109,12 @@ def main(
                     case.problem, path, case.parameters, partitions=options.partitions, dtype="float32", device=by
                 )
             say(f"{key}, discount {case.discount}: {stores[key].n_states:,} states")
-            first, *others = [CudaDevice(number) for number in numbers] if devices is None else devices
-            backend = TiledBackend(first, tile_states, others)
-            cases.append(measured(case, stores[key], backend, options))
-            backend.close()
+            for count in map(int, options.devices.split(",")):
+                numbers = range(options.device, options.device + count)
+                first, *others = [CudaDevice(number) for number in numbers] if devices is None else devices[:count]
+                backend = TiledBackend(first, tile_states, others)
+                cases.append(measured(case, stores[key], backend, options))
+                backend.close()
     measuring.write_figures("policy_rows", options, {"cases": cases}, facts, NOT_INCLUDED)
 
 
@@ -133,7 +134,10 @@ def measured(case: Case, store: Store, backend: TiledBackend, options: argparse.
     rows = backend._rows
     assert rows is not None
     per_state = DeviceRows.nbytes(model) / model.n_states
-    say(f"  rows {format_bytes(DeviceRows.nbytes(model))}, {per_state:.0f} bytes a state, on device: {rows.on_device}")
+    say(
+        f"  {backend.name}: rows {format_bytes(DeviceRows.nbytes(model))}, {per_state:.0f} bytes a state, "
+        f"on device: {rows.on_device}"
+    )
     rounds = []
     for number in range(options.rounds):
         began = time.perf_counter()

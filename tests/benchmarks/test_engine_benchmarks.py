@@ -421,17 +421,17 @@ def test_roofline_prints_bandwidths_and_sweeps(tmp_path, device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 2])
-def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(devices, tmp_path, monkeypatch):
+def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path, monkeypatch):
     monkeypatch.setattr("ooc_mdp.backends.cuda.policy.shares.MIN_CHUNKS", 0)
     module = benchmark("policy_rows")
     output = tmp_path / "figures.json"
     cases = ("random:states=120,actions=2,successors=4:0.99", "double-pendulum:grid=4:0.9")
     arguments = [part for case in cases for part in ("--case", case)]
     arguments += ["--partitions", "4", "--repeat", "2", "--rounds", "9", "--residual", "1e-3", "--output", str(output)]
-    module.main(arguments, emulated_group(devices), 16)
-    for case in json.loads(output.read_text())["cases"]:
-        assert case["devices"] == devices
+    module.main([*arguments, "--devices", "1,2"], emulated_group(2), 16)
+    measured = json.loads(output.read_text())["cases"]
+    assert [case["devices"] for case in measured] == [1, 2, 1, 2]
+    for case in measured:
         assert case["last_residual"] <= 1e-3, "policy iteration ends"
         first = case["rounds"][0]
         for round_ in case["rounds"]:
