@@ -376,7 +376,8 @@ class CudaDevice:
 
     def shared_pages(self, devices: Sequence[CudaDevice]) -> VirtualMemory:
         """Through the driver's virtual memory."""
-        return VirtualMemory(ctypes.CDLL(cuda_library()._name), [device._number for device in devices])
+        library, numbers = ctypes.CDLL(cuda_library()._name), [device._number for device in devices]
+        return VirtualMemory(library, numbers, lambda: self._cupy.cuda.Device(self._number))
 
     def free_all(self) -> None:
         """Drop every allocation."""

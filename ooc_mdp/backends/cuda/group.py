@@ -191,11 +191,11 @@ class DeviceGroup:
             device.free(at)
 
     def free_all(self) -> None:
-        """Free spread memory, and everything that is allocated on the devices."""
-        for at in list(self._spread):
-            self.free(at)
+        """Free what is allocated on each device, for which a driver waits for its work, and then what is spread."""
         for device in self.devices:
             device.free_all()
+        for at in list(self._spread):
+            self.free(at)
 
     def memory_free(self) -> tuple[int, ...]:
         """Bytes that could be allocated on each device."""

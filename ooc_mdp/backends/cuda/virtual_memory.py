@@ -11,7 +11,8 @@ up the interpreter's lock, since creating memory takes milliseconds.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from ooc_mdp.backends.cuda.driver import error_of
@@ -64,6 +65,7 @@ class VirtualMemory:
     ----------
     library : the driver's, loaded so that calls give up the interpreter's lock.
     devices : numbers of the devices of the group.
+    current : makes a device's context current while it is entered.
 
     Raises
     ------
@@ -71,8 +73,13 @@ class VirtualMemory:
     RuntimeError : by any method, if the driver refuses a call.
     """
 
-    def __init__(self, library: ctypes.CDLL, devices: Sequence[int]) -> None:
-        self._library = library
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        devices: Sequence[int],
+        current: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self._library, self._current = library, current
         for name, signature in _SIGNATURES.items():
             getattr(library, name).argtypes = signature
         self._devices = tuple(devices)
@@ -119,7 +126,8 @@ class VirtualMemory:
         return int(size.value)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
+        with self._current():
+            status = getattr(self._library, name)(*arguments)
         if status:
             kind = MemoryError if status == _OUT_OF_MEMORY else RuntimeError
             raise kind(error_of(self._library, name, status))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -89,6 +91,19 @@ def test_a_range_is_reserved_placed_opened_and_freed(library: ctypes.CDLL) -> No
     memory.remove(at + 4096, 2 * 4096)
     memory.release(at, 3 * 4096)
     assert counts(library)[:3] == [0, 0, 0]
+
+
+def test_every_call_is_made_in_the_context_that_is_asked_for(library: ctypes.CDLL) -> None:
+    entered = []
+
+    @contextlib.contextmanager
+    def current() -> Iterator[None]:
+        entered.append(True)
+        yield
+
+    memory = VirtualMemory(library, [1, 3], current)
+    memory.release(memory.reserve(4096), 4096)
+    assert len(entered) == 4, "two sizes of pages, addresses, and their end"
 
 
 def test_memory_that_a_device_lacks_is_no_memory_and_other_refusals_are_said(library: ctypes.CDLL) -> None:
