@@ -57,8 +57,10 @@ __device__ __forceinline__ bool close_share(const Evaluation& e, int kernel, u32
     if (!last) return false;
     __threadfence();
     x[0] = x[1] = x[2] = 0.0;
+    const u32 first = (u32)(begin % gridDim.x);
     for (u32 k = threadIdx.x; k < parts; k += BLOCK) {
-        const double* part = partials + 3 * ((begin + k) % gridDim.x);
+        const u32 block = first + k < gridDim.x ? first + k : first + k - gridDim.x;
+        const double* part = partials + 3 * (i64)block;
         x[0] += __ldcg(part);
         x[1] += __ldcg(part + 1);
         x[2] = fmax(x[2], __ldcg(part + 2));
