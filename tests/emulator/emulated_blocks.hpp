@@ -240,6 +240,12 @@ static void maybe_yield() {
     if (random_state && now && drawn(4) == 0) yield();
 }
 
+}   // namespace emulated
+
+#include "emulated_peers.hpp"
+
+namespace emulated {
+
 static void release_block() {
     if (n_waiting == 0 || n_waiting + n_ended < n_threads) return;
     Wait kind = NOWHERE;
@@ -254,6 +260,8 @@ static void release_block() {
     }
     int result = kind == SYNC_OR ? count > 0 : kind == SYNC_AND ? count == n_waiting : count;
     n_waiting = 0;
+    barrier_passed();
+    arrivals();
     for (int i = 0; i < n_threads; ++i) {
         if (threads[i].ended) continue;
         threads[i].result = (u64)result;
@@ -320,6 +328,7 @@ static void release_warp(Thread* warp, const Thread* like) {
     }
     for (int lane = 0; lane < LANES; ++lane)
         if (present >> lane & 1) make_ready(&warp[lane]);
+    arrivals();
 }
 
 static Thread* warp_of(const Thread* thread) { return threads + thread->number / LANES * LANES; }

@@ -149,7 +149,10 @@ EMULATED_SIGNED_REDUCE(max, REDUCE_SMAX)
 
 inline void __threadfence() { emulated::yield(); }
 inline void __threadfence_block() { emulated::yield(); }
-inline void __threadfence_system() { emulated::yield(); }
+inline void __threadfence_system() {
+    emulated::fence_of_system();
+    emulated::yield();
+}
 inline void __nanosleep(unsigned) { emulated::yield(); }
 inline long long clock64() { return 0; }
 [[noreturn]] inline void __trap() { emulated::fail("the kernel trapped"); }
@@ -168,7 +171,11 @@ inline long long clock64() { return 0; }
         return old;                                                                                                    \
     }                                                                                                                  \
     inline T name##_block(T* at, T value) { return name(at, value); }                                                  \
-    inline T name##_system(T* at, T value) { return name(at, value); }
+    inline T name##_system(T* at, T value) {   /* other devices may read there, and raise what they have */            \
+        T old = name(at, value);                                                                                       \
+        emulated::stored(at, emulated::bits(*at), sizeof(T), true);                                                    \
+        return old;                                                                                                    \
+    }
 #define EMULATED_CAS(T)                                                                                                \
     inline T atomicCAS(T* at, T compare, T value) {                                                                    \
         emulated::maybe_yield();                                                                                       \
@@ -217,7 +224,10 @@ EMULATED_LOAD(__ldcs)
 EMULATED_LOAD(__ldlu)
 EMULATED_LOAD(__ldcv)
 EMULATED_STORE(__stwb)
-EMULATED_STORE(__stcg)
+template <class T> void __stcg(T* at, std::common_type_t<T> value) {   // other devices may read there
+    *at = value;
+    if constexpr (std::is_arithmetic_v<T>) emulated::stored(at, emulated::bits(*at), sizeof(T), false);
+}
 EMULATED_STORE(__stcs)
 EMULATED_STORE(__stwt)
 

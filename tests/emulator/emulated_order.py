@@ -39,6 +39,10 @@ class Order:
         self._open: list[Work] = []
         self._recorded: list[Work] | None = None
 
+    def draw_anew(self, seed: int) -> None:
+        """What is drawn from here on is that of a seed."""
+        self._random.seed(seed)
+
     def add(self, action: Callable[[], None], after: frozenset[Work]) -> frozenset[Work]:
         """Work after other work; what the stream's next work waits for.
 

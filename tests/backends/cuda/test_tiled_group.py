@@ -41,15 +41,14 @@ def test_bounds_stay_above_the_true_residuals_on_a_group(
 def test_partitions_swept_one_after_the_other_have_the_values_of_one_device(
     name: str, count: int, stores: Callable[[str], Store], group: MakeGroup
 ) -> None:
-    store, devices = stores(name), group(count)
-    engines = Engine(store, 0.9, emulated()), Engine(store, 0.9, devices[0], backend=on_group(devices))
+    store, alone, devices = stores(name), group(1), group(count)
+    engines = Engine(store, 0.9, alone[0]), Engine(store, 0.9, devices[0], backend=on_group(devices))
     for engine in engines:
         engine.load(*range(store.n_partitions))
         for p in range(store.n_partitions):
             engine.sweep(p, ALL_DUE)
-    alone, together = (engine.backend for engine in engines)
-    np.testing.assert_array_equal(alone.values(), together.values())
-    np.testing.assert_array_equal(alone.policy(), together.policy())
+    np.testing.assert_array_equal(*(engine.backend.values() for engine in engines))
+    np.testing.assert_array_equal(*(engine.backend.policy() for engine in engines))
     for p in range(store.n_partitions):
         assert engines[0].measure(p, 0.1) == engines[1].measure(p, 0.1)
 
