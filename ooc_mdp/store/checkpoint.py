@@ -36,7 +36,7 @@ from ooc_mdp.store.sealed_file import (
     read_sealed_file,
     write_sealed_file,
 )
-from ooc_mdp.store.statistics import statistics_of
+from ooc_mdp.store.statistics import resumable_statistics_of
 from ooc_mdp.store.transaction import fsync_path
 
 __all__ = [
@@ -191,7 +191,7 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
         return None
     _check_identity(path, facts["identity"], identity)
     try:
-        return arrays, statistics_of(facts["statistics"])
+        return arrays, resumable_statistics_of(facts["statistics"])
     except SealError as error:
         raise _damaged(path, error) from error
 

@@ -17,7 +17,6 @@ __all__ = [
     "ANYTHING",
     "FINGERPRINT",
     "LIST",
-    "MAX_COUNTER",
     "OBJECT",
     "SHA256",
     "TEXT",
@@ -35,8 +34,6 @@ __all__ = [
 _MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 _MAX_COUNT = 1 << 63
-MAX_COUNTER = 1 << 62
-"""Below which the counters of a solve lie, so that a resumed one can count on."""
 
 Rule = tuple[Callable[[Any], bool], str]
 """Whether a value holds, and what it must be."""

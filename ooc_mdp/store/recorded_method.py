@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from ooc_mdp.model.method_record import MethodRecord, Phase
 from ooc_mdp.options import MethodName, PriorityName
-from ooc_mdp.store.closed_object import LIST, MAX_COUNTER, WORD, Rule, check_object, count, one_of
+from ooc_mdp.store.closed_object import LIST, WORD, Rule, check_object, count, one_of
 
 __all__ = ["method_record_of"]
 
@@ -16,7 +16,7 @@ _RECORD: dict[str, Rule] = {
     "sweeps_per_visit": count(1),
     "phases": LIST,
 }
-_PHASE: dict[str, Rule] = {"method": WORD, "loads": count(0, MAX_COUNTER), "backups": count(0, MAX_COUNTER)}
+_PHASE: dict[str, Rule] = {"method": WORD, "loads": count(), "backups": count()}
 
 
 def method_record_of(document: Any) -> MethodRecord:

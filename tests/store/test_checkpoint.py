@@ -267,6 +267,24 @@ def test_a_resume_goes_on_by_policy_iteration_where_p_eva_had_been_left_for_it(s
     assert ran.figures["policy_evaluations"] > 0
 
 
+@pytest.mark.parametrize(("name", "most"), [("loads", 2**61 - 1), ("backups", 2**61 - 1), ("solve_seconds", 5e14)])
+def test_a_resume_counts_on_from_any_figure_that_is_accepted(store, stopped, name, most):
+    path = checkpoint_path(stopped)
+
+    def resumed(figure):
+        facts, arrays = read_checkpoint(path)
+        facts["statistics"][name] = figure
+        path.unlink()
+        write_sealed_file(path, "ooc-mdp checkpoint 5", facts, arrays)
+        return ooc("solve", store, *HARD[:4], "--device", "cpu", "--output", stopped, "--resume")
+
+    beyond = resumed(2 * most)
+    assert beyond.status == 2
+    assert f"{path} is damaged (statistics: {name} is " in beyond.err
+    assert resumed(most).status == 0
+    assert ooc("verify", store, stopped).status == 0
+
+
 def test_a_checkpoint_that_records_no_method_is_refused(store, stopped):
     path = checkpoint_path(stopped)
     facts, arrays = read_checkpoint(path)

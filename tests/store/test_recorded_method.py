@@ -35,7 +35,7 @@ def test_a_record_is_read_as_it_was_written(record: MethodRecord) -> None:
         ({"phases": {}}, "method: phases is {}, it must be a list"),
         ({"phases": [["vi", 0, 0]]}, "a phase of the method: \"['vi', 0, 0]\" is no object"),
         ({"phases": [PHASE | {"loads": -1}]}, "a phase of the method: loads is -1, it must be a whole number"),
-        ({"phases": [PHASE | {"backups": 2**62}]}, "a phase of the method: backups is 4611686018427387904, it must be"),
+        ({"phases": [PHASE | {"backups": 2**63}]}, "a phase of the method: backups is 9223372036854775808, it must be"),
         ({"phases": [PHASE, PHASE | {"method": ""}]}, "a phase of the method: method is '', it must be a word"),
         ({"phases": [{"method": "vi", "loads": 0}]}, "a phase of the method: missing: backups"),
         ({"phases": [PHASE | {"more": 1}]}, "a phase of the method: unknown: more"),
