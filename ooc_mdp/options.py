@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from ooc_mdp.arguments import MOST, real_number, whole_number
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import quote
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -86,7 +87,7 @@ def parse_bytes(text: str | float, name: str = "") -> int:
         match = _SIZE.fullmatch(text)
         unit = _UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
-            raise OptionsError(f"{where}{text!r} is no size; write for example 67108864, 64MiB or 1.5GB")
+            raise OptionsError(f"{where}{quote(text)} is no size; write for example 67108864, 64MiB or 1.5GB")
         exact = Decimal(match[1]) * unit
         size = whole_number("a size", int(min(exact, Decimal(MOST + 1))))
     if size <= 0:
@@ -126,9 +127,9 @@ class CacheSize:
             try:
                 share = float(text.strip()[:-1]) / 100
             except ValueError:
-                raise OptionsError(f"{text!r} is no percentage; write for example 22%") from None
+                raise OptionsError(f"{quote(text)} is no percentage; write for example 22%") from None
             if not 0 < share <= 1:
-                raise OptionsError(f"a cache of {text} of the table: give a percentage above 0 and up to 100")
+                raise OptionsError(f"a cache of {quote(text)} of the table: give a percentage above 0 and up to 100")
             return cls(share=share)
         size = parse_bytes(text, "cache")
         if isinstance(text, str) and size <= _LARGEST_PERCENTAGE and (bare := text.strip()).isdecimal():
@@ -145,7 +146,7 @@ class CacheSize:
             return cls.parse(text)
         if not re.fullmatch(r"\s*0*[1-9][0-9]{0,14}\s*", text):
             raise OptionsError(
-                f"{text!r} is no cache size; write a number of partitions, such as 32, or a share, such as 22%"
+                f"{quote(text)} is no cache size; write a number of partitions, such as 32, or a share, such as 22%"
             )
         return cls(partitions=int(text))
 
@@ -259,7 +260,7 @@ class SolveOptions:
         for name, kind in (("method", MethodName), ("priority", PriorityName), ("sweep_order", SweepOrder)):
             word, known = getattr(self, name), get_args(kind)
             if word not in known and not (word is None and name == "priority"):
-                raise OptionsError(f"unknown {name.replace('_', ' ')} {word!r}; there are {', '.join(known)}")
+                raise OptionsError(f"unknown {name.replace('_', ' ')} {quote(word)}; there are {', '.join(known)}")
         if self.stopping is not None and self.kernel == DEFAULT_KERNEL:
             raise OptionsError(
                 f"--stopping {self.stopping} is a test of simple kernels, and --kernel {self.kernel} is none: it has a "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS, SimpleKernel
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import Stopping
+from ooc_mdp.quoting import quote
 
 if TYPE_CHECKING:
     from ooc_mdp.backends.base import Backend
@@ -91,7 +92,7 @@ def device_kernels(word: str, stopping: Stopping | None = None) -> DeviceKernels
     OptionsError : there is no such word, or a test is given and the kernel is not a simple one.
     """
     if word not in DEVICE_KERNELS:
-        raise OptionsError(f"unknown kernel {word!r}; there are {', '.join(DEVICE_KERNELS)}")
+        raise OptionsError(f"unknown kernel {quote(word)}; there are {', '.join(DEVICE_KERNELS)}")
     if stopping is None:
         return DEVICE_KERNELS[word]
     simple = {kernel.word: kernel for kernel in SIMPLE_KERNELS}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import printable, shorten
 
 __all__ = ["RENAMED", "RENAMED_COMMANDS", "app"]
 
@@ -52,6 +54,13 @@ RENAMED_COMMANDS = {"validate": "check"}
 """What commands are called now that had another name in earlier versions."""
 
 
+def _shorten_usage(error: Exception) -> None:
+    """Shorten words of the command line in click's message, which is told from other errors by its context."""
+    message = getattr(error, "message", None)
+    if hasattr(error, "ctx") and isinstance(message, str):
+        error.message = re.sub(r"\S{200,}", lambda word: shorten(word[0]), printable(message, keep="\n"))  # type: ignore[attr-defined]
+
+
 class _Commands(TyperGroup):
     """Raises an error with the new name where a command or an option has been renamed."""
 
@@ -71,6 +80,7 @@ class _Commands(TyperGroup):
             known = {name for parameter in getattr(command, "command", ctx.command).params for name in parameter.opts}
             meant = [name for name, others in MEANT.items() if old in others and name in known]
             if not meant:
+                _shorten_usage(error)
                 raise
             raise OptionsError(f"there is no option {old}; did you mean {meant[0]}?") from error
 

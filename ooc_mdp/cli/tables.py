@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import quote, shorten
 
 if TYPE_CHECKING:
     from ooc_mdp.store.inspect import Described
@@ -26,7 +27,9 @@ def parse_shape(text: str | None, option: str) -> tuple[int, ...] | None:
     try:
         return tuple(int(n) for n in text.replace("x", ",").split(","))
     except ValueError:
-        raise OptionsError(f"{option} {text!r} is no list of numbers; write for example {option} 100,200") from None
+        raise OptionsError(
+            f"{option} {quote(text)} is no list of numbers; write for example {option} 100,200"
+        ) from None
 
 
 def parse_parameters(texts: list[str] | None, **short: str | int | float | None) -> dict[str, str | int | float]:
@@ -35,9 +38,9 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals:
-            raise OptionsError(f"--parameter {text!r} has no value; write NAME=VALUE")
+            raise OptionsError(f"--parameter {quote(text)} has no value; write NAME=VALUE")
         if name in parameters:
-            raise OptionsError(f"-p {name}=... is given twice; leave one out")
+            raise OptionsError(f"-p {shorten(name)}=... is given twice; leave one out")
         parameters[name] = value
     given = {name: value for name, value in short.items() if value is not None}
     for name in given:
@@ -48,7 +51,6 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
 
 def print_store(table: Described, path: Path, as_json: bool) -> None:
     """Print the contents of a store, or what a virtual one records, as a table or as JSON."""
-    from ooc_mdp.quoting import shorten
     from ooc_mdp.report.summaries import print_inspection
     from ooc_mdp.report.terminal import print_line
     from ooc_mdp.store import Store

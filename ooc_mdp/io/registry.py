@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.source import BlockReader, Format, ReadOptions, Source
+from ooc_mdp.quoting import quote
 
 __all__ = ["FORMATS", "FORMAT_NAMES", "BlockReader", "Format", "ReadOptions", "Source", "open_source"]
 
@@ -55,7 +56,7 @@ def _named(name: str) -> Format:
         return _formats()[FORMAT_NAMES.index(name)]
     close = difflib.get_close_matches(name, FORMAT_NAMES, n=1)
     meant = f" (did you mean {close[0]}?)" if close else ""
-    raise OptionsError(f"unknown format {name!r}{meant}; the formats are {', '.join(FORMAT_NAMES)}")
+    raise OptionsError(f"unknown format {quote(name)}{meant}; the formats are {', '.join(FORMAT_NAMES)}")
 
 
 def _detected(source: str) -> Format:

@@ -16,11 +16,14 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import real_number, whole_number
+from ooc_mdp.quoting import quote
 
 __all__ = ["DISPLAY_DEFAULT", "Parameter", "check_states", "in_range", "parse_parameters"]
 
 Parameter = int | float | str | bool | Sequence[int]
 C = TypeVar("C")
+_SHOWN = 8
+"""Unknown parameters that a message names."""
 
 DISPLAY_DEFAULT = "shown"
 """In the metadata of a field whose default stands for another value: what listings say in its place."""
@@ -38,7 +41,7 @@ def parse_parameters(options: type[C], parameters: Mapping[str, Parameter], prob
     fields = {field.name: field for field in dataclasses.fields(options)}  # type: ignore[arg-type]
     unknown = sorted(set(parameters) - set(fields))
     if unknown:
-        names = ", ".join(map(repr, unknown))
+        names = ", ".join(map(quote, unknown[:_SHOWN]))
         raise OptionsError(f"problem {problem!r} has no parameter {names}; it takes {_listed(fields)}")
     missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in parameters]
     if missing:
@@ -81,7 +84,7 @@ def _several(value: Parameter) -> TypeGuard[Sequence[int]]:
 def _typed(problem: str, name: str, value: Parameter, wanted: type) -> Parameter:
     if isinstance(value, int) and not isinstance(value, bool):  # one of thousands of digits cannot be printed
         (whole_number if wanted is int else real_number)(f"problem {problem!r}: {name}", value)
-    mismatch = OptionsError(f"problem {problem!r}: {name} = {value!r} is not a value of type {wanted.__name__}")
+    mismatch = OptionsError(f"problem {problem!r}: {name} = {quote(value)} is not a value of type {wanted.__name__}")
     if wanted is str:
         return ",".join(map(str, value)) if _several(value) else str(value)
     if wanted is bool:

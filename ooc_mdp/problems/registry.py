@@ -17,6 +17,7 @@ from os import PathLike, fspath
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.parameters import Parameter, parse_parameters
 from ooc_mdp.problems.problem import Problem
+from ooc_mdp.quoting import quote
 
 __all__ = ["PROBLEMS", "Problem", "ProblemEntry", "built_in_problem", "make_problem"]
 
@@ -82,10 +83,10 @@ def built_in_problem(name: str, parameters: Mapping[str, Parameter]) -> Problem:
     twice = sorted(set(sizes) & set(given))
     if twice:
         said = ", ".join(f"{n} = {sizes[n]}" for n in twice)
-        raise OptionsError(f"the name {name!r} already says {said}; leave it out of the parameters")
+        raise OptionsError(f"the name {quote(name)} already says {said}; leave it out of the parameters")
     if problem not in PROBLEMS:
         raise OptionsError(
-            f"there is no problem {name!r}; there are {', '.join(PROBLEMS)},"
+            f"there is no problem {quote(name)}; there are {', '.join(PROBLEMS)},"
             " short names such as GW-512x4, GW-512x512x4 and QK-100, and control problems in .py files"
         )
     if "grid" in given and not PROBLEMS[problem].grid:

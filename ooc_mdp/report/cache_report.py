@@ -19,7 +19,7 @@ from rich.table import Table
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import CacheSize
-from ooc_mdp.quoting import printable
+from ooc_mdp.quoting import printable, quote
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.store.atomic_file import atomic_file
@@ -73,7 +73,7 @@ def parse_policies(text: str) -> tuple[Policy, ...]:
         if name == "optimum":
             raise OptionsError("the policy 'optimum' is now called 'belady'")
         if name not in POLICIES:
-            raise OptionsError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+            raise OptionsError(f"unknown policy {quote(name)}; there are {', '.join(POLICIES)}")
     return tuple(policy for policy in POLICIES if policy in wanted)
 
 

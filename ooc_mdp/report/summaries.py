@@ -175,7 +175,8 @@ def _where_from(figures: dict[str, Any]) -> tuple[str, str]:
 
 def _target(figures: dict[str, Any]) -> str:
     kind = "plain residual " if figures["stopping_rule"] == "residual" else ""
-    return f"{kind}{figures['target']:.1e}"
+    target = figures["target"]
+    return f"{kind}{'unlimited' if target is None else f'{target:.1e}'}"
 
 
 def print_inspection(facts: dict[str, Any]) -> None:

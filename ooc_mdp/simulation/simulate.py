@@ -22,6 +22,7 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.control.kuhn import Grid
+from ooc_mdp.quoting import quote
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_loop
@@ -75,7 +76,7 @@ def parse_start(problem: ControlProblem, text: str) -> State:
         return tuple(float(x) for x in text.split(","))
     except ValueError:
         names = ",".join(axis.name for axis in problem.axes)
-        raise OptionsError(f"the start {text!r} is no state; write {names} as numbers, or initial") from None
+        raise OptionsError(f"the start {quote(text)} is no state; write {names} as numbers, or initial") from None
 
 
 def simulate(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from command_line import ooc, refused
 
 import ooc_mdp
+from ooc_mdp.store.seal import digest_of
 
 SOLVING = ("--discount", 0.95, "--device", "cpu", "--cache", "30%")
 
@@ -44,6 +47,23 @@ def test_a_result_is_shown_with_what_it_proves_and_where_it_came_from(place: Pat
     assert figures["loads"] == result.solution.statistics.loads
     assert figures["store"] == "maze.store"
     assert set(result.solution.summary()) < set(figures)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    ["error_bound", "error_lower", "error_upper", "residual_bound", "rounding_bound", "target", "policy_loss_bound"],
+)
+def test_a_result_is_shown_whichever_of_its_figures_is_infinite(place: Path, tmp_path: Path, figure: str) -> None:
+    shutil.copytree(place / "maze.result", tmp_path / "r")
+    document = json.loads((tmp_path / "r" / "zarr.json").read_bytes())
+    document["attributes"]["solution"]["certificate"][figure] = None
+    document["attributes"]["digest"] = digest_of(document["attributes"])
+    (tmp_path / "r" / "zarr.json").write_text(json.dumps(document))
+    ran = ooc("inspect", tmp_path / "r")
+    assert ran.status == 0
+    assert "proved: the error is proved" in ran.out
+    assert "None" not in ran.out
+    assert ooc("inspect", tmp_path / "r", "--json").figures.get(figure) is None
 
 
 @pytest.mark.parametrize("name", ["stopped.result", "stopped.result.checkpoint"])

@@ -13,6 +13,7 @@ import numpy as np
 from ooc_mdp.arguments import described
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import parse_bytes, whole_number
+from ooc_mdp.quoting import quote
 
 __all__ = ["ConvertOptions", "options_of"]
 
@@ -50,11 +51,11 @@ class ConvertOptions:
     def __post_init__(self) -> None:
         self._normalise()
         if self.sense not in (None, "max", "min"):
-            raise OptionsError(f"sense is {self.sense!r}; give max or min")
+            raise OptionsError(f"sense is {quote(self.sense)}; give max or min")
         if self.partitioner not in (None, "ranges", "grid", "metis"):
-            raise OptionsError(f"partitioner is {self.partitioner!r}; give ranges, grid or metis")
+            raise OptionsError(f"partitioner is {quote(self.partitioner)}; give ranges, grid or metis")
         if self.dtype not in ("float32", "float64"):
-            raise OptionsError(f"dtype is {self.dtype!r}; give float32 or float64")
+            raise OptionsError(f"dtype is {quote(self.dtype)}; give float32 or float64")
         for name in ("partition_size", "partitions", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -89,7 +90,7 @@ class ConvertOptions:
         try:
             object.__setattr__(self, "dtype", np.dtype(dtype).name)
         except TypeError:
-            raise OptionsError(f"dtype is {dtype!r}; give float32 or float64") from None
+            raise OptionsError(f"dtype is {quote(dtype)}; give float32 or float64") from None
 
     @property
     def in_blocks(self) -> bool:

@@ -31,7 +31,7 @@ from ooc_mdp.io.text.errors import Field, error_at
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import Table, first_lines, iter_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.quoting import printable, shorten
+from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["RewardFile", "choose_rewards", "companion_files"]
 
@@ -311,5 +311,5 @@ def _chosen(tra: str, structures: list[_Structure], wanted: str | None) -> _Stru
         raise InputError(tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}")
     named = [s for s in structures if wanted == s.name] or [s for s in structures if wanted == s.label]
     if len(named) != 1:
-        raise InputError(tra, f"no single reward structure is {wanted!r}; there are: {listed or 'none'}")
+        raise InputError(tra, f"no single reward structure is {quote(wanted)}; there are: {listed or 'none'}")
     return named[0]

@@ -225,7 +225,7 @@ class _DrnSource(TextSource):
         if name is not None:
             if names.count(name) != 1:
                 many = "are several reward models" if name in names else "is no reward model"
-                raise error_at(self.file, at, f"there {many} {name!r}; there are: {listed or 'none'}")
+                raise error_at(self.file, at, f"there {many} {quote(name)}; there are: {listed or 'none'}")
             return names.index(name)
         if len(names) > 1:
             raise error_at(self.file, at, f"several reward models; choose one by --reward-model: {listed}")

@@ -15,6 +15,7 @@ from typing import Any
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.left_out import ACTION_NAMES, INITIAL_STATES, LABELS, REWARD_STRUCTURES, VALUATIONS
 from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream
+from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["CHOICES", "ENTITIES", "PLAYERS", "PROBABILITIES", "STATES", "TARGETS", "Index", "read_index"]
 
@@ -119,8 +120,8 @@ class Index:
             return None
         raise InputError(
             self.path,
-            f"member {name[:80]!r} is none that index.json announces for an MDP or DTMC with the reward structure "
-            f"{self.reward!r}; it would be left out of the model: take it away or export the model again",
+            f"member {quote(name)} is none that index.json announces for an MDP or DTMC with the reward structure "
+            f"{quote(self.reward)}; it would be left out of the model: take it away or export the model again",
         )
 
 
@@ -142,7 +143,7 @@ class _IndexReader:
     def check_keys(self, what: str, found: dict[str, Any], known: Sequence[str]) -> None:
         for key in found:
             if key not in known:
-                raise self.error(f"{what} has the key {key[:80]!r}, which is none of {', '.join(known)}")
+                raise self.error(f"{what} has the key {quote(key)}, which is none of {', '.join(known)}")
 
     def section(self, parent: dict[str, Any], key: str) -> dict[str, Any]:
         value = parent.get(key, {})
@@ -153,7 +154,7 @@ class _IndexReader:
     def count(self, parent: dict[str, Any], key: str, least: int = 0) -> int:
         value = parent.get(key)
         if type(value) is not int or not least <= value < 1 << 62:
-            raise self.error(f"{key!r} is {value!r}; it must be a whole number from {least} on")
+            raise self.error(f"{key!r} is {quote(value)}; it must be a whole number from {least} on")
         return value
 
     def numbers(self, what: str, value: Any) -> Numbers:
@@ -166,14 +167,14 @@ class _IndexReader:
         if kind == "rational" and type(size) is int and size > 0 and size % 128 == 0:
             return Numbers(True, size // 8)
         if isinstance(kind, str) and kind.endswith("-interval"):
-            raise self.error(f"{what} are intervals ({kind}); only models with single values can be solved")
-        raise self.error(f"{what} have type {value!r}; doubles and rationals are read")
+            raise self.error(f"{what} are intervals ({shorten(kind)}); only models with single values can be solved")
+        raise self.error(f"{what} have type {quote(value)}; doubles and rationals are read")
 
     def read(self, reward_model: str | None) -> Index:
         self.check_keys("index.json", self.index, _TOP_KEYS)
         version = self.index.get("format-version")
         if version not in _VERSIONS or type(version) is not int:
-            raise self.error(f"format-version is {version!r}; this reader knows 1")
+            raise self.error(f"format-version is {quote(version)}; this reader knows 1")
         system = self.section(self.index, "transition-system")
         self.check_kind(system)
         kind = system.get("branch-probability-type")
@@ -198,7 +199,7 @@ class _IndexReader:
         self.check_keys("transition-system", system, _SYSTEM_KEYS)
         time = system.get("time")
         if time != "discrete":
-            raise self.error(f"time is {time!r}; only discrete-time models (MDP, DTMC) can be solved")
+            raise self.error(f"time is {quote(time)}; only discrete-time models (MDP, DTMC) can be solved")
         players = self.count(system, "#players")
         if players > 1:
             raise self.error(f"the model is a game of {players} players; only MDPs and DTMCs can be solved")
@@ -220,10 +221,12 @@ class _IndexReader:
         names = {}
         for name, value in found.items():
             if not isinstance(value, dict):
-                raise self.error(f"reward structure {name!r} must be an object")
+                raise self.error(f"reward structure {quote(name)} must be an object")
             names[name] = value.get("alias", name)
             if not isinstance(names[name], str):
-                raise self.error(f"the alias of reward structure {name!r} is {names[name]!r}; it must be a text")
+                raise self.error(
+                    f"the alias of reward structure {quote(name)} is {quote(names[name])}; it must be a text"
+                )
         return names
 
     def left_out(self, reward: str) -> dict[str, tuple[str, ...]]:
@@ -252,16 +255,17 @@ class _IndexReader:
 
     def chosen_reward(self, names: dict[str, str], wanted: str | None) -> str:
         shown = ", ".join(name if alias == name else f"{name} ({alias})" for name, alias in names.items())
+        shown = shorten(printable(shown), 300)
         if wanted is None:
             if len(names) > 1:
                 raise self.error(f"there are {len(names)} reward structures; choose one with --reward-model: {shown}")
             return next(iter(names))
         matches = [name for name in names if name == wanted] or [n for n, a in names.items() if a == wanted]
         if not matches:
-            raise self.error(f"there is no reward structure {wanted!r}; there are: {shown}")
+            raise self.error(f"there is no reward structure {quote(wanted)}; there are: {shown}")
         if len(matches) > 1:
             raise self.error(
-                f"{len(matches)} reward structures are called {wanted!r}; name one of {', '.join(matches)}"
+                f"{len(matches)} reward structures are called {quote(wanted)}; name one of {', '.join(matches)}"
             )
         return matches[0]
 
@@ -270,12 +274,13 @@ class _IndexReader:
         places = reward.get("applies-to")
         if not isinstance(places, list) or not places or any(place not in ENTITIES for place in places):
             raise self.error(
-                f"reward structure {name!r} applies to {places!r}; it must list some of states, choices, branches"
+                f"reward structure {quote(name)} applies to {quote(places)}; it must list some of states, choices, "
+                f"branches"
             )
         if "probability-type" in reward:
-            raise self.error(f"reward structure {name!r} is stochastic; only expected rewards are read")
-        self.check_keys(f"reward structure {name!r}", reward, _REWARD_KEYS)
-        numbers = self.numbers(f"the values of reward structure {name!r}", reward.get("type"))
+            raise self.error(f"reward structure {quote(name)} is stochastic; only expected rewards are read")
+        self.check_keys(f"reward structure {quote(name)}", reward, _REWARD_KEYS)
+        numbers = self.numbers(f"the values of reward structure {quote(name)}", reward.get("type"))
         return dict.fromkeys(places, numbers)
 
 
@@ -285,7 +290,7 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise ValueError(f"the key {twice[:80]!r} is given twice in one object")
+        raise ValueError(f"the key {quote(twice)} is given twice in one object")
     return found
 
 

@@ -25,6 +25,7 @@ from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, 
 from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states, in_range, parse_parameters
 from ooc_mdp.problems.problem import RowBounds
+from ooc_mdp.quoting import quote, shorten
 
 __all__ = ["DiscretisationOptions", "DiscretisedProblem", "discretise"]
 
@@ -265,12 +266,16 @@ def _shape(problem: ControlProblem, text: str) -> tuple[int, ...]:
     try:
         shape = tuple(int(n) for n in str(text).replace("x", ",").split(","))
     except ValueError:
-        raise OptionsError(f"problem {problem.name!r}: grid = {text!r} is no list of numbers such as 100,200") from None
+        raise OptionsError(
+            f"problem {problem.name!r}: grid = {quote(text)} is no list of numbers such as 100,200"
+        ) from None
     if len(shape) == 1:
         shape *= d
     if len(shape) != d:
         names = ", ".join(axis.name for axis in problem.axes)
-        raise OptionsError(f"problem {problem.name!r}: grid = {text} has {len(shape)} numbers for {d} axes ({names})")
+        raise OptionsError(
+            f"problem {problem.name!r}: grid = {shorten(text)} has {len(shape)} numbers for {d} axes ({names})"
+        )
     return shape
 
 
