@@ -6,10 +6,14 @@ escape sequences, line ends, marks that turn the direction of writing) is shown 
 
 from __future__ import annotations
 
-__all__ = ["MOST_CHARACTERS", "printable", "quote", "shorten"]
+from collections.abc import Sequence
+
+__all__ = ["MOST_CHARACTERS", "listed", "printable", "quote", "shorten"]
 
 MOST_CHARACTERS = 80
 """Of one name or token in a message."""
+_LISTED = 8
+"""Names that a message lists."""
 
 
 def printable(text: object, keep: str = "") -> str:
@@ -29,6 +33,12 @@ def shorten(text: object, most: int = MOST_CHARACTERS) -> str:
     """The beginning of a text, which ends in an ellipsis where anything is left out."""
     shown = str(text)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def listed(names: Sequence[object]) -> str:
+    """The first of several names, shortened and printable, and how many more there are."""
+    named = ", ".join(shorten(printable(name)) for name in names[:_LISTED])
+    return f"{named} and {len(names) - _LISTED} more" if len(names) > _LISTED else named
 
 
 def quote(value: object, most: int = MOST_CHARACTERS) -> str:

@@ -73,6 +73,6 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    shown = printable(shorten(message, _MOST_CHARACTERS))
+    shown = shorten(printable(message), _MOST_CHARACTERS)
     print(f"error: {shown}" if status == 2 else shown, file=sys.stderr)
     sys.exit(status)

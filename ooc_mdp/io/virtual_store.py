@@ -32,7 +32,7 @@ from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder, S
 from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
-from ooc_mdp.quoting import shorten
+from ooc_mdp.quoting import printable, quote, shorten
 from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_sizes import summary_error
@@ -178,7 +178,9 @@ def read_virtual_store(path: Path) -> TableDescription:
         raise StoreError(f"{path} is a store with chunks, not a virtual one; open it with ooc_mdp.open_store")
     if attributes.get("format_version") != VERSION:
         version = attributes.get("format_version")
-        raise StoreError(f"{path} is a virtual store of version {version}, this release reads {VERSION}; {_REMEDY}")
+        raise StoreError(
+            f"{path} is a virtual store of version {quote(version)}, this release reads {VERSION}; {_REMEDY}"
+        )
     try:
         group = SealedGroup(path, attributes)
         table, about = _checked_attributes(attributes)
@@ -246,8 +248,8 @@ def _rows_by(path: Path, known: TableDescription, problem: Problem) -> Problem:
         return select_rows(problem, known.rows_by)
     except (OptionsError, MissingExtraError) as error:
         raise OptionsError(
-            f"the rows of {path} are computed by {shorten(known.rows_by)}: {shorten(error, 400)}; open it on a machine "
-            f"with that device, or generate it again with --device cpu"
+            f"the rows of {path} are computed by {shorten(printable(known.rows_by))}: {shorten(error, 400)}; open it "
+            f"on a machine with that device, or generate it again with --device cpu"
         ) from error
 
 

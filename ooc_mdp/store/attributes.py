@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from ooc_mdp.quoting import listed
 from ooc_mdp.store.closed_object import ANYTHING, OBJECT, SHA256, WORD, Rule, count, one_of, or_null, shown
 from ooc_mdp.store.layout import FIELDS
 
@@ -56,7 +57,7 @@ def _error_in(where: str, given: Any, rules: Mapping[str, Rule]) -> str | None:
         return f"has the attribute {where.removesuffix('.')} = {shown(given)}; it must be an object"
     unknown = sorted(set(given) - set(rules))
     if unknown:
-        return f"has the attributes {', '.join(where + name for name in unknown)}, which this format does not know"
+        return f"has the attributes {listed([where + name for name in unknown])}, which this format does not know"
     missing = [where + name for name in rules if name not in given]
     if missing:
         return f"lacks the attributes {', '.join(missing)}"

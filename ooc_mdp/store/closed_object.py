@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ooc_mdp.quoting import listed
 from ooc_mdp.store.sealed_file import SealError
 
 __all__ = [
@@ -93,7 +94,7 @@ def check_names(document: Any, names: Collection[str], where: str) -> None:
     if not isinstance(document, Mapping):
         raise SealError(f"{where}: {str(document)[:40]!r} is no object")
     unknown, missing = sorted(set(document) - set(names)), sorted(set(names) - set(document))
-    said = [f"{what}: {', '.join(names)}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
+    said = [f"{what}: {listed(names)}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
     if said:
         raise SealError(f"{where}: {'; '.join(said)}")
 

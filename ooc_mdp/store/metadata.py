@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.quoting import quote
 from ooc_mdp.store.attributes import attribute_error
 from ooc_mdp.store.chunk_file import CorruptChunkError, read_uncompressed
 from ooc_mdp.store.layout import (
@@ -85,7 +86,7 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise StoreError(
-            f"{root} has format version {version!r}, this program reads {FORMAT_VERSION}; {_REMEDY}, or use the "
+            f"{root} has format version {quote(version)}, this program reads {FORMAT_VERSION}; {_REMEDY}, or use the "
             "program's version that wrote it"
         )
     error = attribute_error(attributes)
@@ -188,19 +189,21 @@ def _array_metadata(root: Path, field: Field, table: Mapping[str, Any]) -> Array
     encoding = given["encoding"]
     if encoding is not None and encoding not in field.encodings:
         raise StoreError(
-            f"field {field.name} of {root} is encoded as {encoding!r}, which this program does not know; {_REMEDY}, or "
-            "use the program's version that wrote it"
+            f"field {field.name} of {root} is encoded as {quote(encoding)}, which this program does not know; "
+            f"{_REMEDY}, or use the program's version that wrote it"
         )
     allowed = field.dtypes if encoding is None else field.encodings[encoding]
     if given["stored"] not in allowed:
         raise StoreError(
-            f"field {field.name} of {root} is stored as {given['stored']}, which format {FORMAT_VERSION} does not "
-            f"allow; {_REMEDY}"
+            f"field {field.name} of {root} is stored as {quote(given['stored'])}, which format {FORMAT_VERSION} "
+            f"does not allow; {_REMEDY}"
         )
     if encoding is not None and encoding.endswith("delta2"):
         needed = ("actions_per_state", "successors_per_action")[: 1 if field.length == "rows" else 2]
         if not all(table[name] for name in needed):
-            raise StoreError(f"field {field.name} of {root} is encoded as {encoding!r} of rows that differ; {_REMEDY}")
+            raise StoreError(
+                f"field {field.name} of {root} is encoded as {quote(encoding)} of rows that differ; {_REMEDY}"
+            )
     stored = np.dtype(given["stored"])
     wide = {"probabilities": table["dtype"], "durations": np.float64, "halo": np.int64}
     dtype = np.dtype(wide.get(field.name, stored))

@@ -25,6 +25,7 @@ from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.quoting import listed, quote
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
 from ooc_mdp.store.result_attributes import (
@@ -207,7 +208,7 @@ def open_result(path: str | Path) -> Result:
     attributes = _check_is_result(path)
     if attributes.get("format_version") != VERSION:
         version = attributes.get("format_version")
-        raise StoreError(f"{path} is a result of version {version}, this release reads {VERSION}; solve again")
+        raise StoreError(f"{path} is a result of version {quote(version)}, this release reads {VERSION}; solve again")
     try:
         parsed = parse_attributes(attributes)
         group = SealedGroup(path, attributes)
@@ -225,7 +226,7 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
     unknown = sorted(set(group.arrays) - set(_ARRAYS) - small)
     missing = sorted((_ALWAYS | set(grid.coordinates)) - set(group.arrays))
     if unknown or missing or ("value_lower" in group.arrays) != ("value_upper" in group.arrays):
-        raise SealError(f"unknown arrays: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
+        raise SealError(f"unknown arrays: {listed(unknown) or 'none'}; missing: {listed(missing) or 'none'}")
     for name in sorted(set(_ARRAYS) & set(group.arrays)):
         array = group.arrays[name]
         if (array.dtype.name, array.shape) != (_ARRAYS[name], grid.shape) or array.chunks is None:

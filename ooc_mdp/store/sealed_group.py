@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs import blosc
 
+from ooc_mdp.quoting import quote
 from ooc_mdp.store.layout import GROUP_FILE
 from ooc_mdp.store.regular_file import read_metadata_file, read_regular_file
 from ooc_mdp.store.seal import DIGEST, canonical, digest_of, hash_of
@@ -120,7 +121,7 @@ class SealedGroupWriter:
     ) -> _Array:
         if not _NAME.fullmatch(name) or name in self._arrays or values.dtype.name not in _TYPES:
             raise ValueError(
-                f"no sealed array is called {name!r} and has the type {values.dtype}, or it is there twice"
+                f"no sealed array is called {quote(name)} and has the type {values.dtype}, or it is there twice"
             )
         if values.size != math.prod(shape):
             raise ValueError(f"{name} has {values.size} values, which do not fill the shape {shape}")
@@ -216,7 +217,7 @@ class SealedGroup:
 
 def _described(name: str, entry: Any) -> _Array:
     """An entry of `arrays`, checked: a digest does not vouch for whoever sealed it."""
-    wrong = SealError(f"its attribute {ARRAYS} describes {name!r} as {str(entry)[:80]}")
+    wrong = SealError(f"its attribute {ARRAYS} describes {quote(name)} as {quote(entry)}")
     if not _NAME.fullmatch(name) or not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "chunks"}:
         raise wrong
     shape, chunks = entry["shape"], entry["chunks"]

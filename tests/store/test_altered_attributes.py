@@ -122,6 +122,22 @@ def test_attributes_of_a_store(made: Path, tmp_path: Path, name: str, each: int)
     assert refused
 
 
+@pytest.mark.parametrize("name", ["store", "virtual", "result"])
+def test_a_refusal_of_an_attribute_is_short_and_printable(made: Path, tmp_path: Path, name: str) -> None:
+    forged = tmp_path / "forged"
+    shutil.copytree(made / name, forged)
+    document, refusals = read(forged), []
+    for path in places(document["attributes"]):
+        for value in ("z" * 5000, "\x1b[31m" * 1000, ["z"] * 5000, {"z" * 5000: 1}):
+            write_sealed(forged, document | {"attributes": altered(document["attributes"], path, value)})
+            try:
+                ooc_mdp.open_result(forged) if name == "result" else ooc_mdp.open_store(forged)
+            except OocMdpError as error:
+                refusals.append(str(error))
+    assert len(refusals) > 50
+    assert [said for said in refusals if len(said) >= 1000 or not said.isprintable()] == []
+
+
 @pytest.mark.parametrize("each", [4, pytest.param(len(VALUES), marks=pytest.mark.slow)])
 def test_attributes_of_a_result(made: Path, tmp_path: Path, each: int) -> None:
     forged = tmp_path / "forged"
