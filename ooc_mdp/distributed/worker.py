@@ -139,7 +139,7 @@ def run_worker(
         return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
         with note_compiling(lambda _: mailbox.mark("compiling")):
-            load_code(backend, model, options, writes=False)
+            load_code(source, backend, model, options, writes=False)
             plan = plan_solve(source, options, backend, model, writes=False)
             on_plan(plan.memory)
             state = start(source, plan, backend, stack, peers)

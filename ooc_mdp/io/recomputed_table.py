@@ -133,6 +133,16 @@ class RecomputedTable:
         return self.partition_ptr.size - 1
 
     @property
+    def partition_rows(self) -> IntArray:
+        """int64 [P]; (state, action) pairs."""
+        return self._summary.rows
+
+    @property
+    def partition_transitions(self) -> IntArray:
+        """int64 [P]; transitions."""
+        return self._summary.transitions
+
+    @property
     def partition_halo(self) -> IntArray:
         """int64 [P]; halo states."""
         return self._summary.halo
@@ -156,6 +166,10 @@ class RecomputedTable:
     def max_successors(self) -> IntArray:
         """int64 [P]; transitions of the longest row."""
         return self._summary.max_successors
+
+    def load_code(self) -> None:
+        """Load the loops that compare a table with the first pass; those of the problem were called by that."""
+        self._load_check.load_code()
 
     def loader(self, device: str) -> Loader:
         """A loader into the device's memory where the device computes the rows of a grid, otherwise into the host's."""

@@ -40,6 +40,10 @@ class ModelFacts:
     n_states: int
     partition_ptr: IntArray
     """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
+    partition_rows: IntArray
+    """int64 [P]; (state, action) pairs of each partition."""
+    partition_transitions: IntArray
+    """int64 [P]; transitions of each partition."""
     partition_bytes: IntArray
     """int64 [P]; decoded bytes of each table."""
     largest_halo: int
@@ -104,6 +108,8 @@ class ModelFacts:
             name=table.name,
             n_states=table.n_states,
             partition_ptr=table.partition_ptr,
+            partition_rows=table.partition_rows,
+            partition_transitions=table.partition_transitions,
             partition_bytes=table.partition_bytes,
             largest_halo=int(table.partition_halo.max()),
             halo_states=int(table.partition_halo.sum()),

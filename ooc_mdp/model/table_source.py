@@ -117,6 +117,16 @@ class TableSource(Protocol):
         ...
 
     @property
+    def partition_rows(self) -> IntArray:
+        """int64 [P]; (state, action) pairs."""
+        ...
+
+    @property
+    def partition_transitions(self) -> IntArray:
+        """int64 [P]; transitions."""
+        ...
+
+    @property
     def partition_halo(self) -> IntArray:
         """int64 [P]; halo states."""
         ...
@@ -149,6 +159,10 @@ class TableSource(Protocol):
     @property
     def coupling(self) -> Coupling:
         """Largest probability mass that one row of p sends into q."""
+        ...
+
+    def load_code(self) -> None:
+        """Load the compiled loops that reading takes, so that a memory plan counts them; reads nothing."""
         ...
 
     def loader(self, device: str) -> Loader:

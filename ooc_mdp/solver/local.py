@@ -102,7 +102,7 @@ def _solve(
         stack.callback(backend.close)
         writes = output.path is not None
         return_freed_memory()
-        stopped = load_code(backend, facts, options, writes, session.ended)
+        stopped = load_code(table, backend, facts, options, writes, session.ended)
         plan = plan_solve(table, options, backend, facts, writes=writes)
         note(plan.describe())
         state = start(table, plan, backend, stack, values=output.take_result_values())

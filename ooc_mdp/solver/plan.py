@@ -85,13 +85,15 @@ class SolvePlan:
 
 
 def load_code(
+    table: TableSource,
     backend: Backend,
     model: ModelFacts,
     options: SolveOptions,
     writes: bool,
     ended: Callable[[], Outcome | None] = lambda: None,
 ) -> Outcome | None:
-    """Load code now, so that the plan counts it: compiled loops take some 60 MB, Zarr's writer some 10.
+    """Load code now, so that the plan counts it: compiled loops take some 60 MB, Zarr's writer some 10; compiling them
+    100 to 200 more, which the process keeps.
 
     What policy iteration needs is loaded only where a solve is likely to begin with it.
 
@@ -110,6 +112,7 @@ def load_code(
     )
     try:
         with stoppable_compilation(lambda: ended() is not None):
+            table.load_code()
             backend.load_code(model, likely)
     except CompilationStopped:
         return ended()

@@ -30,7 +30,6 @@ from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
 from ooc_mdp.solver.verify_memory import verification_plan
 from ooc_mdp.store import Store
-from ooc_mdp.store.check_memory import load_decoders
 from ooc_mdp.store.check_table import check_claims
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.source_order import source_states
@@ -187,8 +186,7 @@ def _verify(
     backend = CpuBackend()
     layout = backend.layout(facts, Needs())
     backend.load_code(facts, False)
-    if isinstance(store, Store):
-        load_decoders(store)
+    store.load_code()
     plan = verification_plan(store, {name: size for name, size in layout.host.items() if name != "cache"})
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from ooc_mdp.errors import StoreError
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
-from ooc_mdp.store.check_memory import claims_bytes, load_decoders
+from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.check_table import Finding, check_table
 from ooc_mdp.store.files import check_files
 from ooc_mdp.store.reader import Store
@@ -57,7 +57,7 @@ def check_store(
     ------
     MemoryBudgetError : the plan is more than the RAM that is available.
     """
-    load_decoders(store)
+    store.load_code()
     plan = check_plan(store)
     plan.check_available(f"the check of {store.path}", SMALLER_PARTITIONS)
     if note is not None:

@@ -85,6 +85,17 @@ class LoadCheck:
         """A bit a state, set where `boundary` of a loaded partition is, and in the halos of loaded partitions."""
         return np.zeros(check_bytes(self._table.n_states), np.uint8)
 
+    def load_code(self) -> None:
+        """Call the loops on nothing, with arrays of the table's types."""
+        from ooc_mdp.store.load_loops import mark_halo, mark_own, measure_rows
+
+        fields, numbers, bits = self._table.fields, np.zeros(0), np.zeros(0, np.uint8)
+        successors, probabilities = (np.zeros(0, fields[name].dtype) for name in ("successors", "probabilities"))
+        pointers, slots = np.zeros(0, np.uint32), np.zeros(0, np.int32)
+        measure_rows(successors, probabilities, pointers, 0, numbers, 0, 0, slots, numbers, numbers)
+        mark_own(bits, 0, np.zeros(0, np.bool_))
+        mark_halo(bits, np.zeros(0, np.int64), False)
+
     def check(self, part: PartitionTable) -> None:
         """Compare a partition, unless that was done before.
 

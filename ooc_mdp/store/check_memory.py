@@ -10,20 +10,12 @@ import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.store.check_table import SLICE
-from ooc_mdp.store.encodings import load_code
 from ooc_mdp.store.reader import Store
 
-__all__ = ["claims_bytes", "load_decoders"]
+__all__ = ["claims_bytes"]
 
 _TRANSITION, _ROW, _STATE, _HALO = 40, 48, 40, 48
 """Bytes of temporary arrays per item."""
-
-
-def load_decoders(store: Store) -> None:
-    """Load the loops that decode the store's chunks, so that a plan counts them; reads nothing."""
-    for meta in store.fields.values():
-        if meta.encoding is not None:
-            load_code(meta.encoding, meta.stored, meta.dtype)
 
 
 def claims_bytes(store: Store) -> IntArray:

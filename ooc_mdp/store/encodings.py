@@ -13,13 +13,14 @@ neither files nor stores, and compiles nothing until it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.partition import StoredField
 from ooc_mdp.store.layout import PartitionSizes
 
 __all__ = ["IN_PLACE", "WITHOUT_LAST", "InexactWeights", "RowLayout", "decode", "encode", "load_code", "stored_count"]
@@ -151,10 +152,13 @@ def decode(
             raise ValueError(encoding)
 
 
-def load_code(encoding: str, stored: np.dtype[Any], dtype: np.dtype[Any]) -> None:
-    """Load the loops that decode values of these types now, so that a memory plan counts them."""
+def load_code(fields: Iterable[StoredField]) -> None:
+    """Load the loops that decode values of these fields now, so that a memory plan counts them."""
     sizes = PartitionSizes(1, 1, 1, 0)
-    decode(encoding, np.zeros(stored_count(1, encoding, sizes), stored), dtype, RowLayout(sizes, 1, 1))
+    for each in fields:
+        if each.encoding is not None:
+            stored = np.zeros(stored_count(1, each.encoding, sizes), each.stored)
+            decode(each.encoding, stored, each.dtype, RowLayout(sizes, 1, 1))
 
 
 def _planes(values: npt.NDArray[np.uint32], n: int, planes: int) -> npt.NDArray[np.uint32]:

@@ -28,7 +28,7 @@ from ooc_mdp.store.check_load import LoadCheck, check_pointers
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
 from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
-from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, stored_count
+from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, load_code, stored_count
 from ooc_mdp.store.frames import aligned, frame_buffer_bytes, prefetch_file, read_frame, stored_fields
 from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes, scratch_bytes
@@ -198,6 +198,11 @@ class Store:
     def chunk_name(self, name: str, p: int) -> str:
         """File of a field's chunk of partition p, from the store's directory on."""
         return chunk_name(name, self.stored_values(name, p), p)
+
+    def load_code(self) -> None:
+        """Load the loops that decode chunks, and those that compare a table with what the store says of it."""
+        load_code(self.stored_fields)
+        self._load_check.load_code()
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table and the bytes read from disk for it.

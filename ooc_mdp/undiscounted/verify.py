@@ -25,7 +25,7 @@ from ooc_mdp.solver.verify import (
     values_and_policy,
 )
 from ooc_mdp.store import Store
-from ooc_mdp.store.check_memory import claims_bytes, load_decoders
+from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
@@ -49,8 +49,7 @@ def verify(
     note: Callable[[str], None] | None = None,
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
-    if isinstance(store, Store):
-        load_decoders(store)
+    store.load_code()
     largest = int(store.partition_bytes.max())
     claims = int(claims_bytes(store).max()) if isinstance(store, Store) else 0
     host = {

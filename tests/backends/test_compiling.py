@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import TILE_STATES, emulated
+from uneven_models import UNEVEN, write_uneven
 
 import ooc_mdp
 from ooc_mdp.backends import compiling
@@ -23,6 +24,7 @@ from ooc_mdp.backends.cpu import krylov as cpu_krylov
 from ooc_mdp.backends.cpu import loops, rounds, sweep_order, topological_rounds
 from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
+from ooc_mdp.backends.cpu import table as cpu_table
 from ooc_mdp.backends.cpu import triangular_solver as cpu_triangular_solver
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
@@ -33,6 +35,7 @@ from ooc_mdp.solver import local as solver_module
 from ooc_mdp.solver import session
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import load_code
+from ooc_mdp.store import compiled_encodings, load_loops
 from ooc_mdp.undiscounted import totals
 
 MODULES = (
@@ -45,6 +48,9 @@ MODULES = (
     loops,
     rounds,
     sweep_order,
+    cpu_table,
+    compiled_encodings,
+    load_loops,
 )
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
@@ -187,6 +193,19 @@ def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(
         assert ("compiling loops" in ran.err) == compiles
 
 
+def signatures(loops: Collection[Dispatcher]) -> dict[str, set[Any]]:
+    """The types that each of the loops has been called on."""
+    return {loop.__name__: set(loop.signatures) for loop in loops}
+
+
+def forgotten_loops() -> Collection[Dispatcher]:
+    """All loops of a solve, as if they had not been called by other tests."""
+    loops = {id(x): x for module in MODULES for x in vars(module).values() if isinstance(x, Dispatcher)}.values()
+    for loop in loops:
+        loop._reset_overloads()
+    return loops
+
+
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 @pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
 def test_no_loop_is_compiled_within_a_solve(
@@ -194,18 +213,34 @@ def test_no_loop_is_compiled_within_a_solve(
 ) -> None:
     """Every loop that a solve calls has been called before, on arguments of the same types."""
     store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=4, dtype=dtype)
-    loops = {id(x): x for module in MODULES for x in vars(module).values() if isinstance(x, Dispatcher)}.values()
-    for loop in loops:
-        loop._reset_overloads()  # what other tests have called
+    loops = forgotten_loops()
     discount = 0.9 if method == "vi" else 0.999
     options = SolveOptions(discount, epsilon=1e-6, method=method, device="cpu", cache=CacheSize(share=0.6))
     backend = CpuBackend(options.sweep_order)
-    load_code(backend, ModelFacts.of(store, options.discount), options, writes=False)
+    load_code(store, backend, ModelFacts.of(store, options.discount), options, writes=False)
     backend.close()
-    before = {loop.__name__: set(loop.signatures) for loop in loops}
+    before = signatures(loops)
     assert any(before.values())
     assert solve(store, options).outcome.proved
-    assert {loop.__name__: set(loop.signatures) for loop in loops} == before
+    assert signatures(loops) == before
+
+
+@pytest.mark.parametrize("shape", UNEVEN)
+@pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
+def test_no_loop_is_compiled_within_a_solve_of_uneven_partitions(
+    tmp_path: Path, method: Literal["p-eva", "vi", "policy-iteration"], shape: str
+) -> None:
+    """Partitions of several kinds, for which loops are compiled differently."""
+    write_uneven(shape, tmp_path / "m.npz", scale=40)
+    store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="16KiB")
+    options = SolveOptions(0.9, residual=1e-3, method=method, device="cpu", cache=CacheSize(share=1.0))
+    loops = forgotten_loops()
+    backend = CpuBackend(options.sweep_order)
+    load_code(store, backend, ModelFacts.of(store, options.discount), options, writes=False)
+    backend.close()
+    before = signatures(loops)
+    assert solve(store, options).outcome.proved
+    assert signatures(loops) == before
 
 
 def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +257,6 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
         )
     backend = CpuBackend()
     options = SolveOptions(0.9)
-    load_code(backend, ModelFacts.of(store, options.discount), options, writes=False)
+    load_code(store, backend, ModelFacts.of(store, options.discount), options, writes=False)
     backend.close()
     assert tried == ["TopologicalRounds", "RoundsInOrder", "sweep", "measure"]

@@ -47,7 +47,7 @@ def coupled(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_planning_a_solve_changes_no_backend(method: Any, coupled: Store, backend: Backend) -> None:
     options = SolveOptions(DISCOUNT, method=method, cache=CacheSize(share=0.5))
     facts, before = ModelFacts.of(coupled, DISCOUNT), dict(vars(backend))
-    load_code(backend, facts, options, writes=False)
+    load_code(coupled, backend, facts, options, writes=False)
     plan_solve(coupled, options, backend, facts, writes=False)
     assert vars(backend) == before
 

@@ -26,6 +26,8 @@ def facts_with(
         "name": "made up",
         "n_states": int(ptr[-1]),
         "partition_ptr": ptr,
+        "partition_rows": np.diff(ptr),
+        "partition_transitions": np.diff(ptr),
         "partition_bytes": np.zeros(p, np.int64),
         "largest_halo": 0,
         "halo_states": 0,

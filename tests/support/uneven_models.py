@@ -49,7 +49,7 @@ def empty_partitions(rng: np.random.Generator, scale: int) -> Model:
 def mixed(rng: np.random.Generator, scale: int) -> Model:
     """Rows of 1 to 30,000 successors, few of them long, that lead to states near by."""
     n = 40_000 // scale
-    widths = np.minimum(1 / (rng.random(n) + scale / 30_000), n // 2).astype(int)
+    widths = np.clip(1 / (rng.random(n) + scale / 30_000), 1, n // 2).astype(int)
     steps = np.concatenate([np.arange(w) for w in widths])
     successors = (np.repeat(np.arange(n), widths) + steps) % n
     return np.ones(n, int), widths, successors, np.repeat(1 / widths, widths)
@@ -64,10 +64,20 @@ UNEVEN: dict[str, Callable[[np.random.Generator, int], Model]] = {
 }
 
 
-def write_uneven(name: str, path: Path, scale: int = 1) -> None:
-    """Write one of them, with rewards between 0 and 1; a scale above 1 makes it so many times smaller."""
+def write_uneven(name: str, path: Path, scale: int = 1, ends: bool = False) -> None:
+    """Write one of them, with rewards between 0 and 1; a scale above 1 makes it so many times smaller.
+
+    Parameters
+    ----------
+    ends : whether every row leads to one more state, without actions, with probability 0.1.
+    """
     rng = np.random.default_rng(1)
     actions, widths, successors, probabilities = UNEVEN[name](rng, scale)
-    pointers = [np.concatenate([[0], np.cumsum(counts)]) for counts in (actions, widths)]
     rewards = rng.random(widths.size)
+    if ends:
+        behind = np.cumsum(widths)
+        successors = np.insert(successors, behind, actions.size)
+        probabilities = np.insert(0.9 * probabilities, behind, 0.1)
+        actions, widths = np.append(actions, 0), widths + 1
+    pointers = [np.concatenate([[0], np.cumsum(counts)]) for counts in (actions, widths)]
     np.savez(path, state_ptr=pointers[0], indptr=pointers[1], indices=successors, data=probabilities, r_sa=rewards)

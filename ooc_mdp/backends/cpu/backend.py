@@ -36,10 +36,11 @@ from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Traversal, traversal
 from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, in_one_piece, swept_table
+from ooc_mdp.backends.cpu.table import load_code as load_table_code
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
-from ooc_mdp.backends.cpu.warm_up import small_model
+from ooc_mdp.backends.cpu.warm_up import small_models
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.layout import ROWS, Layout, Needs, cache_of_size
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
@@ -217,21 +218,28 @@ class CpuBackend(HostValues):
         """Nothing to do: the arrays go with their last reference."""
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """One sweep each: of a batch in topological order first, if that may suit, then in traversal order."""
-        small, table = small_model(model)
-        with closing(CpuBackend(self._sweep_order, self._threads)) as other:
-            other.start(small, other.layout(small, Needs()), None, None)
-            resident, once = other.prepare(table), SweepLimits(0.0, 1)
-            other.relax([resident], once).report()
-            other._packed_buffers.suited[:] = False
-            other.relax([resident], once).report()
-            other.sweep([resident], once)
-            other.measure(resident, 0.0)
-            if policy_rows:
-                other.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
-                assert other._rows is not None  # they are open
-                other.improve([resident], 0.0)
-                other._rows.load_code(other._values, other._policy)
+        """One sweep each of each kind of partition: in topological order first, if that may suit, then in traversal
+        order."""
+        load_table_code()
+        packs = PackedBuffers.nbytes(model, 1, 1) > 0
+        for small, table in small_models(model):
+            with closing(CpuBackend(self._sweep_order, self._threads)) as other:
+                other._load_loops(small, table, packs, policy_rows)
+
+    def _load_loops(self, small: ModelFacts, table: PartitionTable, packs: bool, policy_rows: bool) -> None:
+        """Call every loop on a small model of one partition."""
+        self.start(small, self.layout(small, Needs()), None, None)
+        resident, once = self.prepare(table), SweepLimits(0.0, 1)
+        for suited in (True, False) if packs else (False,):
+            self._packed_buffers.suited &= suited
+            self.relax([resident], once).report()
+        self.sweep([resident], once)
+        self.measure(resident, 0.0)
+        if policy_rows:
+            self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
+            assert self._rows is not None  # they are open
+            self.improve([resident], 0.0)
+            self._rows.load_code(self._values, self._policy)
 
     def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
         """Gauss-Seidel sweeps of one partition after the other."""

@@ -33,21 +33,26 @@ __all__ = [
     "CHECKED",
     "MAX_GATHERED",
     "MAX_UNROLLED",
+    "MIN_COMPILED_FOR",
     "Specialisation",
     "SweptTable",
     "Table",
     "describe",
     "first_row",
     "in_one_piece",
+    "load_code",
     "open_table",
     "row_begin",
     "swept_table",
+    "uniform_width",
 ]
 
 MAX_GATHERED = 2
 """Outside states read for each own one, above which successors are made global."""
 MAX_UNROLLED = 16
 """Actions of a state and successors of a row up to which loops are compiled for their number."""
+MIN_COMPILED_FOR = 256
+"""States of a partition that is worth loops of its own."""
 _SWEPT = (
     "action_ptr",
     "successor_ptr",
@@ -60,9 +65,9 @@ _SWEPT = (
     "boundary",
 )
 """Arrays of a table beside its durations."""
-_MIN_COMPILED_FOR = 256
-"""States of a partition that is worth loops of its own."""
 _LARGEST = np.iinfo(np.uint32).max
+_POINTER_BYTES = 4
+_Counts = int | IntArray
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 """Whether loops check each index: a debugging aid, by Numba's own variable NUMBA_BOUNDSCHECK."""
 
@@ -160,7 +165,7 @@ class SweptTable:
 
     def __post_init__(self) -> None:
         t = self.table
-        worth = t.n_states >= _MIN_COMPILED_FOR
+        worth = t.n_states >= MIN_COMPILED_FOR
         spec = Specialisation(
             (0,) * t.actions_per_state if worth and t.actions_per_state <= MAX_UNROLLED else (),
             (0,) * t.successors_per_action if worth and t.successors_per_action <= MAX_UNROLLED else (),
@@ -209,18 +214,34 @@ def _make_global(successors, first, n, halo):
         successors[i] = np.uint32(first + to) if to < n else halo[np.uint64(to - n)]
 
 
+def uniform_width(rows: _Counts, transitions: _Counts, longest: _Counts, bytes_of_one: int) -> IntArray:
+    """Successors of each row of a partition once short rows are filled up; 0 where that takes more than pointers do.
+
+    Parameters
+    ----------
+    rows, transitions, longest : of a partition or of several: rows, transitions of all, and of the longest one.
+    bytes_of_one : of a transition.
+    """
+    added = (longest * rows - transitions) * bytes_of_one
+    return np.where((rows > 0) & (added <= _POINTER_BYTES * (rows + 1)), longest, 0)
+
+
+def load_code() -> None:
+    """Load the loop that renumbers successors."""
+    _make_global(np.zeros(0, np.uint32), 0, 0, np.zeros(0, np.uint32))
+
+
 def _uniform_rows(table: PartitionTable) -> PartitionTable:
     """The same table without pointers where its rows are alike, or can be made so within the same bytes."""
     if table.n_rows == 0 or table.successors_per_action:
         return table
     counts = np.diff(table.successor_ptr)
-    width = int(counts.max())
-    missing = width * table.n_rows - table.successors.size
-    added = missing * (table.successors.itemsize + table.probabilities.itemsize)
-    if width == 0 or added > table.successor_ptr.nbytes:
+    bytes_of_one = table.successors.itemsize + table.probabilities.itemsize
+    width = int(uniform_width(table.n_rows, table.successors.size, int(counts.max()), bytes_of_one))
+    if width == 0:
         return table
     successors, probabilities = table.successors, table.probabilities
-    if missing:
+    if successors.size < width * table.n_rows:
         short = np.flatnonzero(counts < width)
         where = np.repeat(table.successor_ptr[short + 1].astype(np.int64), width - counts[short])
         successors = np.insert(successors, where, 0)

@@ -1,38 +1,77 @@
-"""A small model with the types and shapes of another, on which compiled loops are called before a solve begins.
+"""Small models whose tables have the types and shapes of another's, on which compiled loops are called before a solve.
 
-So the plan of its memory counts them (some 60 MB), and its clock does not.
+So the plan of its memory counts the loops (some 60 MB, and 100 to 200 more where they are compiled first), and its
+clock does not. Loops are compiled for the numbers of actions and successors of a partition
+(`ooc_mdp.backends.cpu.table`), so there is a small model for each kind of partition.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from ooc_mdp.backends.cpu.table import MAX_UNROLLED, MIN_COMPILED_FOR, uniform_width
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 
-__all__ = ["small_model"]
-
-_STATES = 256
-_SUCCESSORS = 64
+__all__ = ["small_models"]
 
 
-def small_model(model: ModelFacts) -> tuple[ModelFacts, PartitionTable]:
-    """Facts of a model of one partition, and its table."""
-    actions, successors = model.actions_per_state, model.successors_per_action
-    n = min(model.largest_partition, _STATES)
-    m, k = n * (actions or 1), successors or min(model.longest_row, _SUCCESSORS)
-    table = PartitionTable(
+def small_models(model: ModelFacts) -> Iterator[tuple[ModelFacts, PartitionTable]]:
+    """For each kind of partition that the model has: facts of a model of one partition, and its table."""
+    large = np.diff(model.partition_ptr) >= MIN_COMPILED_FOR
+    uniform = uniform_width(
+        model.partition_rows,
+        model.partition_transitions,
+        model.row_widths,
+        model.successor_dtype.itemsize + model.probability_dtype.itemsize,
+    )
+    widths = np.where(large, model.successors_per_action or uniform, model.longest_row)
+    widths[widths > MAX_UNROLLED] = 0
+    states = np.where(large, MIN_COMPILED_FOR, MIN_COMPILED_FOR - 1)
+    for n, width in np.unique(np.stack([states, widths], axis=1), axis=0).tolist():
+        yield _facts(model, n), _table(model, n, width)
+
+
+def _facts(model: ModelFacts, n: int) -> ModelFacts:
+    """Of a model of one partition of n states, whose rows are as long as the other's, as far as loops depend on it."""
+    shape = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
+    if shape is not None:
+        shape[0, -1] = n
+    alike = np.ptp(model.row_widths) == 0
+    return replace(
+        model,
+        n_states=n,
+        largest_halo=0,
+        contraction=replace(model.contraction, row_sum=np.ones(1)),
+        block_shapes=shape,
+        partition_ptr=np.array([0, n]),
+        row_widths=np.array([min(model.longest_row, MAX_UNROLLED + 1) if alike else MAX_UNROLLED + 1]),
+    )
+
+
+def _table(model: ModelFacts, n: int, width: int) -> PartitionTable:
+    """The table of that partition; `width` is the number of successors of each row, 0 where they differ."""
+    actions, longest = model.actions_per_state, min(model.longest_row, MAX_UNROLLED + 1)
+    m = n * (actions or 1)
+    if width:
+        counts = np.full(m, width)
+    else:  # too many successors to be made alike; or there is no row
+        counts = np.array([longest, *[1] * (m - 1)] if longest > 1 else [], np.int64)
+        m = counts.size
+    uniform = width if model.successors_per_action else 0
+    return PartitionTable(
         index=0,
         first_state=0,
         n_states=n,
         actions_per_state=actions,
-        successors_per_action=successors,
-        action_ptr=np.arange(0 if actions else n + 1, dtype=np.uint32),
-        successor_ptr=k * np.arange(0 if successors else m + 1, dtype=np.uint32),
-        successors=np.zeros(m * k, model.successor_dtype),
-        probabilities=np.full(m * k, 1 / (k or 1), model.probability_dtype),
+        successors_per_action=uniform,
+        action_ptr=np.minimum(np.arange(0 if actions else n + 1, dtype=np.uint32), m),
+        successor_ptr=np.concatenate([[0], np.cumsum(counts)])[: 0 if uniform else None].astype(np.uint32),
+        successors=np.zeros(counts.sum(), model.successor_dtype),
+        probabilities=np.repeat(1 / counts, counts).astype(model.probability_dtype),
         rewards=np.zeros(m, model.probability_dtype),
         durations=np.ones(0 if model.duration_dtype is None else m),
         terminal_rewards=np.zeros(0),
@@ -40,16 +79,3 @@ def small_model(model: ModelFacts) -> tuple[ModelFacts, PartitionTable]:
         halo=np.empty(0, np.int64),
         boundary=np.zeros(n, np.bool_),
     )
-    shape = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
-    if shape is not None:
-        shape[0, -1] = n
-    small = replace(
-        model,
-        n_states=n,
-        largest_halo=0,
-        contraction=replace(model.contraction, row_sum=np.ones(1)),
-        block_shapes=shape,
-        partition_ptr=np.array([0, n]),
-        row_widths=np.array([k]),
-    )
-    return small, table

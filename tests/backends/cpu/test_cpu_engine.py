@@ -108,7 +108,7 @@ def test_loops_made_for_a_shape_prove_what_general_ones_do(
     exact = ooc_mdp.reference.policy_iteration(rows_of(store), 0.95).values
     bounds = []
     for least in (1 << 30, 1):
-        monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", least)
+        monkeypatch.setattr(cpu_tables, "MIN_COMPILED_FOR", least)
         backend, residents = started(store, 0.95)
         kinds = [r.arrays[0].spec for r in residents]
         assert {(len(k.actions), len(k.width)) for k in kinds} == {(0, 0) if least > n else shape}

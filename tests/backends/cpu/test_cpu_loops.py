@@ -66,7 +66,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture(params=["loops for any shape", "loops for the table's shape", "global successors"])
 def backend(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch):
     """A backend of one thread at random values."""
-    monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", 1 if "table" in request.param else 1 << 30)
+    monkeypatch.setattr(cpu_tables, "MIN_COMPILED_FOR", 1 if "table" in request.param else 1 << 30)
     if request.param == "global successors":
         monkeypatch.setattr(cpu_tables, "MAX_GATHERED", -1)
     values = np.random.default_rng(1).normal(size=store.n_states)

@@ -262,7 +262,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
 ) -> None:
     """Two shapes, whatever the examples: each that is met takes many seconds to compile."""
     store = make_store(Case(model_of_shape(40, *shape), partitions=3), tmp_path / "s")
-    monkeypatch.setattr(cpu_tables, "_MIN_COMPILED_FOR", 1)
+    monkeypatch.setattr(cpu_tables, "MIN_COMPILED_FOR", 1)
     with_steps(monkeypatch, relaxation)
     backend, residents = started(store, 0.9)
     assert {(len(k.actions), len(k.width)) for k in (r.arrays[0].spec for r in residents)} == {shape}
