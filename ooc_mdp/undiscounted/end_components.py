@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.errors import OptionsError, UndefinedTotalError
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.undiscounted.kernels.end_components import (
     ANY_REWARD,
     NEGATIVE,
@@ -44,12 +45,14 @@ from ooc_mdp.undiscounted.tables import Neighbours, Streamed, partitions_with
 
 __all__ = [
     "ANALYSIS_BYTES",
+    "COMPONENT_BYTES",
     "Analysis",
     "ZeroRewardComponents",
     "cheap_components",
     "check_totals",
     "end_components",
     "least_losses",
+    "states_near_zero",
 ]
 
 Labels = npt.NDArray[np.uint32]
@@ -58,6 +61,9 @@ RewardRange = tuple[float, float]
 
 ANALYSIS_BYTES = 32
 """Bytes that the analysis takes for each state, the zero-reward components apart."""
+COMPONENT_BYTES = 100
+"""Bytes for each state of a zero-reward or cheap component of several states: its numbers, exits of L and U, and in an
+evaluation what leaving it is worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,12 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> Analysis:
     mean_loss = _check_finite(tables, neighbours, zero_reward, sign)
     start = _check_proper_policy(tables, neighbours, zero_reward)
     return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
+
+
+def states_near_zero(source: TableSource, reward: float) -> int:
+    """States of partitions with a reward of at most this size: no other may be in a zero-reward or cheap component."""
+    low, high = source.reward_range.T
+    return int(np.diff(source.partition_ptr)[(low <= reward) & (high >= -reward)].sum())
 
 
 def least_losses(tables: Streamed) -> FloatArray:

@@ -15,9 +15,9 @@ from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 from ooc_mdp.undiscounted.kernels.totals import Components
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed
 
-__all__ = ["SharedValues"]
+__all__ = ["CHEAP_LOSS", "SharedValues"]
 
-_CHEAP_LOSS = 16.0
+CHEAP_LOSS = 16.0
 """Cheap rows lose at most so many perturbations."""
 
 
@@ -46,7 +46,7 @@ class SharedValues:
 
     def choose(self, perturbation: float) -> bool:
         """Find the components of U for a perturbation; whether they were looked for anew."""
-        before, self._loss = self._loss, _CHEAP_LOSS * perturbation
+        before, self._loss = self._loss, CHEAP_LOSS * perturbation
         if self._least_loss is None:
             self._least_loss = float(least_losses(self._tables).min())
         if self._loss == before or self._least_loss > max(before, self._loss):

@@ -23,12 +23,17 @@ from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.store.trace import Trace
 
-__all__ = ["Neighbours", "Streamed", "partitions_with"]
+__all__ = ["Neighbours", "Streamed", "no_states", "partitions_with"]
 
 
 def partitions_with(labels: npt.NDArray[np.uint32], source: TableSource) -> npt.NDArray[np.bool_]:
     """bool [P]: partitions with a state whose label is not 0."""
     return np.maximum.reduceat(labels, source.partition_ptr[:-1]) > 0
+
+
+def no_states(source: TableSource) -> TableRows:
+    """Rows of no state, with the types of the table's, on which compiled loops are loaded."""
+    return table_rows(source.read(int(source.partition_bytes.argmin()))[0])._replace(first=0, n=0)
 
 
 class _Kept:

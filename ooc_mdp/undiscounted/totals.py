@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
-from ooc_mdp.backends.cpu.rows import table_rows
 from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import check_reward_range
@@ -34,7 +33,8 @@ from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.check_load import check_bytes
 from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
-from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, check_totals
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, COMPONENT_BYTES, check_totals, states_near_zero
+from ooc_mdp.undiscounted.inductive import load_code
 from ooc_mdp.undiscounted.interval_iteration import (
     FIRST_PERTURBATION,
     IntervalIteration,
@@ -45,15 +45,19 @@ from ooc_mdp.undiscounted.interval_iteration import (
 from ooc_mdp.undiscounted.kernels.end_components import (
     NO_REWARD,
     can_end,
+    gain,
     least_loss,
     lift,
+    rewards_inside,
     spread_backward,
     spread_forward,
     trim,
 )
-from ooc_mdp.undiscounted.kernels.totals import Components, check, greedy, relax, stay_level, sweep
+from ooc_mdp.undiscounted.kernels.end_components import labels as of_states
+from ooc_mdp.undiscounted.kernels.totals import Components, greedy, relax, sweep
 from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, PolicyRowCollector, rows_bytes
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.shared_values import CHEAP_LOSS
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, no_states
 
 __all__ = ["METHOD", "solve"]
 
@@ -134,7 +138,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
         session=session,
         dirty=np.ones(store.n_partitions, np.bool_),
     )
-    run.perturbation = FIRST_PERTURBATION * _first_target(run)
+    run.perturbation = FIRST_PERTURBATION * _first_target(store, options)
     return run
 
 
@@ -152,8 +156,9 @@ def _warm_up(store: TableSource, writes: bool) -> None:
     """Load compiled loops now, so that the plan counts them: they are called on no states of the smallest partition."""
     if writes:
         import zarr.codecs  # noqa: F401
-    rows = table_rows(store.read(int(store.partition_bytes.argmin()))[0])._replace(first=0, n=0)
-    marks, labels = np.zeros(1, np.uint8), np.zeros(1, np.uint32)
+    rows = no_states(store)
+    load_code(rows)
+    marks, labels = np.zeros(1, np.uint8), of_states(1)
     policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
     members, exits = np.zeros(1, np.int64), np.zeros((1, 2))
     components = Components(labels, members, np.zeros(1))
@@ -165,8 +170,8 @@ def _warm_up(store: TableSource, writes: bool) -> None:
     sweep(rows, values, components, components, True, 0.0, 1.0, 1, 0.0, True)
     greedy(rows, values, components, 0.0, 1.0, policy)
     lift(rows, labels, marks, marks, policy)
-    check(rows, values, numbers, policy, 1.0, marks, marks)
-    stay_level(rows, numbers, marks, 1.0)
+    rewards_inside(rows, labels, labels, labels, 1.0, marks)
+    gain(rows, labels, labels, numbers, 1.0, numbers)
     kept = PolicyRowCollector(1 << 30, lambda: None)
     kept.take(0, rows, policy)
     copied = kept.rows()
@@ -185,7 +190,8 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
     host = {
         PROCESS: resident_bytes(),
         "lower and upper values": 16 * n,
-        "policy, components and marks": 18 * n,
+        "policy, labels and marks": 26 * n,
+        "components": COMPONENT_BYTES * states_near_zero(store, CHEAP_LOSS * _first_target(store, options) / 2),
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
         "marks of loaded states": check_bytes(n),
         "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
@@ -209,13 +215,13 @@ def _target_of(store: TableSource, solution: Solution) -> float:
     return default_total_target(store, float(solution.value_lower.min()), float(solution.value_upper.max()))
 
 
-def _first_target(run: IntervalIteration) -> float:
+def _first_target(store: TableSource, options: SolveOptions) -> float:
     """An error, or a residual, that the first perturbation is a share of."""
-    if run.options.epsilon is not None:
-        return run.options.epsilon
-    if run.options.residual is not None:
-        return run.options.residual
-    return RELATIVE_EPSILON * value_floor(run.tables.source)
+    if options.epsilon is not None:
+        return options.epsilon
+    if options.residual is not None:
+        return options.residual
+    return RELATIVE_EPSILON * value_floor(store)
 
 
 def _work(run: IntervalIteration, resumed: bool) -> Totals:

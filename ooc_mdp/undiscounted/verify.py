@@ -28,9 +28,9 @@ from ooc_mdp.store import Store
 from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
-from ooc_mdp.undiscounted.inductive import Inductive, inductive
+from ooc_mdp.undiscounted.inductive import Inductive, inductive, load_code
 from ooc_mdp.undiscounted.refusals import original_numbers
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, no_states
 
 __all__ = ["verify"]
 
@@ -50,6 +50,7 @@ def verify(
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
     store.load_code()
+    load_code(no_states(store))
     largest = int(store.partition_bytes.max())
     claims = int(claims_bytes(store).max()) if isinstance(store, Store) else 0
     host = {

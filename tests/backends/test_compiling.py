@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from command_line import ooc, process
+from component_models import write_component
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 from small_mdps import Case, make_store
@@ -37,6 +38,8 @@ from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.plan import load_code
 from ooc_mdp.store import compiled_encodings, load_loops
 from ooc_mdp.undiscounted import totals
+from ooc_mdp.undiscounted.kernels import end_components as end_component_kernels
+from ooc_mdp.undiscounted.kernels import totals as total_kernels
 
 MODULES = (
     topological_rounds,
@@ -51,6 +54,8 @@ MODULES = (
     cpu_table,
     compiled_encodings,
     load_loops,
+    end_component_kernels,
+    total_kernels,
 )
 HALVES = Model((State((Action(1.0, {1: 1.0}),)), State((), 0.0)))
 """A state that leads to the end."""
@@ -241,6 +246,18 @@ def test_no_loop_is_compiled_within_a_solve_of_uneven_partitions(
     before = signatures(loops)
     assert solve(store, options).outcome.proved
     assert signatures(loops) == before
+
+
+@pytest.mark.parametrize("rewards", ["zero", "mixed"])
+def test_no_loop_is_compiled_within_a_solve_at_discount_1(tmp_path: Path, rewards: Literal["zero", "mixed"]) -> None:
+    write_component(tmp_path / "m.npz", 300, rewards)
+    store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partitions=4)
+    loops = forgotten_loops()
+    before: list[dict[str, set[Any]]] = []  # when the memory plan is printed, which counts them
+    solution = ooc_mdp.solve(store, 1, epsilon=0.1, device="cpu", note=lambda _: before.append(signatures(loops)))
+    assert solution.outcome.proved
+    assert any(before[0].values())
+    assert signatures(loops) == before[0]
 
 
 def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

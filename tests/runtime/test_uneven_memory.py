@@ -8,10 +8,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from command_line import environment
+from component_models import write_component
 from uneven_models import UNEVEN, write_uneven
 
 import ooc_mdp
@@ -80,6 +82,33 @@ def test_the_plan_counts_what_compiling_takes(tmp_path: Path, monkeypatch: pytes
     assert first.planned > second.planned + (100 << 20)
     for ran in (first, second):
         assert ran.peak <= 1.05 * ran.planned + SLACK, ran.said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", UNEVEN)
+def test_the_peak_at_discount_1_is_within_its_plan(shape: str, tmp_path: Path) -> None:
+    model, store, result = tmp_path / "m.npz", tmp_path / "s", tmp_path / "r"
+    write_uneven(shape, model, ends=True)
+    ooc_mdp.convert(model, store, partition_size="64KiB", threads=1)
+    cache = {"long row": "8MiB", "many actions": "6MiB"}.get(shape, CACHES[shape])
+    for words in (
+        ("solve", store, "--discount", 1, "--epsilon", 0.1, "--cache", cache, "--output", result),
+        ("verify", store, result),
+    ):
+        ran = run(*words)
+        assert ran.peak <= 1.05 * ran.planned + SLACK, f"{words[0]}: {ran.said}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rewards", ["zero", "mixed"])
+def test_the_peak_with_large_end_components_is_within_the_plan(
+    rewards: Literal["zero", "mixed"], tmp_path: Path
+) -> None:
+    write_component(tmp_path / "m.npz", 600_000, rewards)
+    ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="512KiB", threads=1)
+    solve = ("solve", tmp_path / "s", "--discount", 1, "--epsilon", 0.1, "--cache", "100%")
+    ran = run(*solve, "--output", tmp_path / "r")
+    assert ran.peak <= 1.05 * ran.planned + SLACK, ran.said
 
 
 def test_chunks_are_not_padded_to_the_longest_partition(tmp_path: Path) -> None:
