@@ -29,7 +29,8 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.options import format_bytes
 from ooc_mdp.problems.problem import Problem
-from ooc_mdp.runtime.memory import available_bytes
+from ooc_mdp.runtime.memory import available_bytes, resident_bytes
+from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.store.partition_writer import PartitionWriter
 
 __all__ = ["GenerationEstimate", "Room", "check_generation", "confirm_generation", "estimate_generation"]
@@ -42,8 +43,10 @@ _SAMPLED_STATES = 4096
 """Of each sampled partition."""
 _PARTITION_BYTES = 4096
 """Kept in memory of each partition that has been written: sizes, ranges, couplings, the manifest's entries."""
-_WORKING_COPIES = 4
+_WORKING_COPIES = 5
 """Size of a partition while it is computed, in decoded tables."""
+_GRAPH_BYTES = 90
+"""For each transition, of the graph that METIS divides, if no two connect the same states."""
 _FILE_SLACK = 2048
 """Bytes that a file leaves unused of its last block, on average."""
 _LONG_SECONDS = 3600.0
@@ -81,11 +84,20 @@ class GenerationEstimate:
     partitions: int
     disk: int
     """Bytes of the store; 0 for a virtual one."""
-    memory: int
-    """Bytes that generating holds."""
+    buffers: dict[str, int]
+    """Bytes in RAM that generating holds, by name."""
     seconds: float
     parallel: int
     """Threads or workers."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that generating holds."""
+        return sum(self.buffers.values())
+
+    def memory_plan(self) -> MemoryPlan:
+        """The same, beside what the process has now."""
+        return MemoryPlan({PROCESS: resident_bytes(), **self.buffers}, {})
 
     @property
     def solve_memory(self) -> tuple[int, int]:
@@ -179,6 +191,8 @@ def confirm_generation(
     check_generation(estimate, room, confirmed)
     if note is not None:
         note(estimate.sentence(room))
+        if workers is None:
+            note(estimate.memory_plan().describe())
 
 
 def estimate_generation(
@@ -201,21 +215,22 @@ def estimate_generation(
     per_state, target = mean_bytes(problem, options)
     partitions = _count_partitions(n, options, target / per_state)
     parallel = options.threads if workers is None else workers
-    held = n // 8 + partitions * _PARTITION_BYTES
-    if options.partitioner == "metis":
-        held += 16 * n
+    entries = partitions * _PARTITION_BYTES
     working = int(min(parallel, partitions) * _WORKING_COPIES * per_state * -(-n // partitions))
-    fits = room.memory is None or held - n // 8 + working <= room.memory
+    fits = room.memory is None or entries + working <= room.memory
     sample = _sample_partitions(problem, options, virtual) if fits else _sample_rows(problem, per_state, virtual)
     partitions = sample.partitions or partitions
     scale = n / sample.states
+    buffers = {"boundary": n // 8, "entries of partitions": entries, "partitions under way": working}
+    if options.partitioner == "metis":
+        buffers["graph of the states"] = 16 * n + round(_GRAPH_BYTES * sample.transitions * scale)
     return GenerationEstimate(
         states=n,
         rows=round(sample.rows * scale),
         transitions=round(sample.transitions * scale),
         partitions=partitions,
         disk=0 if virtual else round(sample.bytes * scale) + partitions * sample.files * _FILE_SLACK,
-        memory=held + working,
+        buffers=buffers,
         seconds=sample.seconds * scale / min(parallel, partitions),
         parallel=parallel,
     )

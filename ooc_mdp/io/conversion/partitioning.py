@@ -211,7 +211,7 @@ def metis_order(
 ) -> PermutedOrder:
     """Partitions of about equal bytes with few transitions between them.
 
-    Holds the state graph in memory: about 40 bytes for each pair of connected states.
+    Holds the state graph in memory: up to 90 bytes for each pair of connected states while it is made.
 
     Parameters
     ----------

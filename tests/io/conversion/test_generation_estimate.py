@@ -26,7 +26,14 @@ LARGE = Room(1 << 62, 1 << 62)
 UNKNOWN = Room(None, None)
 
 ESTIMATE = GenerationEstimate(
-    states=GIB, rows=3 * GIB, transitions=9 * GIB, partitions=100, disk=50 * GIB, memory=GIB, seconds=60.0, parallel=2
+    states=GIB,
+    rows=3 * GIB,
+    transitions=9 * GIB,
+    partitions=100,
+    disk=50 * GIB,
+    buffers={"boundary": GIB},
+    seconds=60.0,
+    parallel=2,
 )
 
 
@@ -34,7 +41,7 @@ ESTIMATE = GenerationEstimate(
     ("estimate", "room", "said"),
     [
         (
-            {"memory": 3 * GIB},
+            {"buffers": {"boundary": 3 * GIB}},
             Room(100 * GIB, 2 * GIB),
             "needs 3.0 GiB of memory, 2.0 GiB are free: give a coarser grid",
         ),
