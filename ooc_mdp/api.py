@@ -325,7 +325,8 @@ def simulate(
     options : length of a run, kind of policy, ...
     problem : the problem, or its Python file, which is run; not needed for the problems that are built in.
     trust : run the Python file that the result names, if its SHA-256 is the recorded one.
-    note : called with a sentence before a trusted file is run, and where `problem` is another file than the recorded.
+    note : called with a sentence before a trusted file is run, and where `problem` is another file than the recorded;
+        and with the memory plan.
 
     Raises
     ------
@@ -360,4 +361,5 @@ def simulate(
         chosen or [parse_start(of.problem, "initial")],
         options or SimulationOptions(),
         sense=opened.identity["sense"],
+        note=note or (lambda _: None),
     )

@@ -196,7 +196,7 @@ def simulate(
     opened = api.open_result(result)
     discretised = problem_of(opened, problem, trust, note=print_note)
     simulation = api.simulate(
-        opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised
+        opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised, note=print_note
     )
     if as_json:
         print_json(simulation.summary())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +17,8 @@ __all__ = ["print_simulation", "write_trajectories"]
 
 _PIPE_WIDTH = 160
 """Columns where the output is no terminal."""
+_PIECE = 4096
+"""Samples that are numbers of Python at a time."""
 
 
 def print_simulation(simulation: Simulation) -> None:
@@ -92,9 +95,14 @@ def write_trajectories(simulation: Simulation, file: Path, *, overwrite: bool = 
         out = csv.writer(f)
         out.writerow(["run", "time", *(axis.name for axis in problem.axes), "action", *inputs, "value"])
         for number, run in enumerate(simulation.trajectories):
-            samples = zip(
-                run.times.tolist(), run.states.tolist(), run.actions.tolist(), run.values.tolist(), strict=True
-            )
-            for time, state, action, value in samples:
+            for time, state, action, value in _samples(run):
                 held = nothing if action < 0 else problem.controls[action]
                 out.writerow([number, time, *state, action, *held, value])
+
+
+def _samples(run: Trajectory) -> Iterator[tuple[float, list[float], int, float]]:
+    """Time, state, action and value of each sample, a piece of the arrays at a time: numbers of Python are large."""
+    for first in range(0, run.times.size, _PIECE):
+        piece = slice(first, first + _PIECE)
+        arrays = (run.times[piece], run.states[piece], run.actions[piece], run.values[piece])
+        yield from zip(*(array.tolist() for array in arrays), strict=True)

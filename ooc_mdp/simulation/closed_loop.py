@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, typeof
 from numba.cpython.unsafe.tuple import tuple_setitem
 
 from ooc_mdp.problems.control.definition import ControlProblem
@@ -36,7 +36,7 @@ from ooc_mdp.problems.control.integration import (
 from ooc_mdp.problems.control.kuhn import cell_of, grid_point, vertex_after, weight_of
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, Figures, Goal
 
-__all__ = ["CompiledSimulation", "compile_loop"]
+__all__ = ["CompiledSimulation", "compile_for", "compile_loop"]
 
 
 class CompiledSimulation(NamedTuple):
@@ -356,6 +356,11 @@ def _compile_run(
         return Figures(n + 1, over, arrived, time, reward, earned, goal)
 
     return run
+
+
+def compile_for(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Compile a function for the types of these arguments, without a call."""
+    function.compile(tuple(typeof(each) for each in arguments))  # type: ignore[attr-defined]
 
 
 @cache_by_functions

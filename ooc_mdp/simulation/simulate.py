@@ -10,8 +10,8 @@ No file is read here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.quoting import quote
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
-from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_loop
+from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_for, compile_loop
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, VOTE, Feedback, Figures, Limits, Samples
 from ooc_mdp.simulation.options import Controller, SimulationOptions
 from ooc_mdp.simulation.trajectory import VALUE_THRESHOLD, RunOutcome, Simulation, Trajectory
@@ -88,6 +88,7 @@ def simulate(
     options: SimulationOptions | None = None,
     *,
     sense: str = "max",
+    note: Callable[[str], None] = lambda _: None,
 ) -> Simulation:
     """Run the continuous dynamics under the policy of a solution, from each start.
 
@@ -98,6 +99,7 @@ def simulate(
     discount : for one unit of duration, as given to solve.
     starts : states within the axes (periodic components anywhere).
     sense : "max" or "min", as solved.
+    note : called with the memory plan.
 
     Raises
     ------
@@ -107,29 +109,16 @@ def simulate(
     """
     options = options or SimulationOptions()
     _check_request(problem, values, policy, starts, options)
-    simulation_plan(problem, options, len(starts)).check_available(
+    checked = [_checked(problem, start) for start in starts]
+    prepared = _prepare(problem, values, policy, discount, options, sense)
+    _load_code(prepared, problem, checked[0])
+    plan = simulation_plan(problem, options, len(starts))
+    plan.check_available(
         f"{len(starts)} runs of {options.duration:g} with samples every {options.sample:g}",
         "give fewer starts, a shorter --duration or a longer --sample",
     )
-    sign = 1.0 if sense == "max" else -1.0
-    grid, controls, p = problem.kernel_arguments()
-    loop, limits = compile_loop(problem.problem), _limits(problem, options)
-    best = float((sign * values).max())
-    only_costs = best <= _NOTHING * float(np.abs(values).max())
-    goal_is_end = only_costs and _is_goal_an_end(problem, loop, sign)
-    feedback = Feedback(
-        values=np.ascontiguousarray(values, np.float64),
-        policy=np.ascontiguousarray(policy, np.int32),
-        kind=_KINDS[options.controller],
-        sign=sign,
-        decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
-        continue_after_end=options.continue_after_end,
-        goal_is_end=goal_is_end,
-    )
-    has_goal = problem.problem.is_goal is not None or goal_is_end or not only_costs
-    threshold = None if only_costs else VALUE_THRESHOLD * best
-    prepared = _Prepared(loop, grid, limits, controls, p, feedback, threshold, has_goal)
-    checked = [_checked(problem, start) for start in starts]
+    note(plan.describe())
+    prepared = _with_goal(prepared, problem)
     runs = []
     for start in checked:
         try:
@@ -140,7 +129,53 @@ def simulate(
                 f"problem {problem.name!r}: {type(error).__name__}: {error} in its functions on the way from the start "
                 f"{place}; correct them there, or simulate from other starts"
             ) from error
-    return Simulation(problem, options, tuple(runs), has_goal, float(values.max() - values.min()))
+    return Simulation(problem, options, tuple(runs), prepared.has_goal, float(values.max() - values.min()))
+
+
+def _prepare(
+    problem: DiscretisedProblem,
+    values: FloatArray,
+    policy: npt.NDArray[np.int32],
+    discount: float,
+    options: SimulationOptions,
+    sense: str,
+) -> _Prepared:
+    """What runs share, before anything of the size of the model is computed: :func:`_with_goal` does that."""
+    grid, controls, p = problem.kernel_arguments()
+    feedback = Feedback(
+        values=np.ascontiguousarray(values, np.float64),
+        policy=np.ascontiguousarray(policy, np.int32),
+        kind=_KINDS[options.controller],
+        sign=1.0 if sense == "max" else -1.0,
+        decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
+        continue_after_end=options.continue_after_end,
+        goal_is_end=False,
+    )
+    loop = compile_loop(problem.problem)
+    return _Prepared(loop, grid, _limits(problem, options), controls, p, feedback, None, has_goal=True)
+
+
+def _with_goal(prepared: _Prepared, problem: DiscretisedProblem) -> _Prepared:
+    """With what the values say of the goal."""
+    values, sign = prepared.feedback.values, prepared.feedback.sign
+    best = float((sign * values).max())
+    only_costs = best <= _NOTHING * float(np.abs(values).max())
+    goal_is_end = only_costs and _is_goal_an_end(problem, prepared.loop, sign)
+    return replace(
+        prepared,
+        feedback=prepared.feedback._replace(goal_is_end=goal_is_end),
+        value_threshold=None if only_costs else VALUE_THRESHOLD * best,
+        has_goal=problem.problem.is_goal is not None or goal_is_end or not only_costs,
+    )
+
+
+def _load_code(prepared: _Prepared, problem: DiscretisedProblem, start: State) -> None:
+    """Compile the loops, so that the plan counts what that takes; nothing is run."""
+    loop, grid, feedback = prepared.loop, prepared.grid, prepared.feedback
+    compile_for(loop.run, _run_arguments(prepared, start, _samples(0, len(start))))
+    compile_for(loop.value_at, (start, grid, feedback.values))
+    if _may_end_at_goal(problem):
+        compile_for(loop.has_free_end, (grid, problem.n_states, prepared.p, feedback.sign))
 
 
 def _check_request(
@@ -168,16 +203,22 @@ def _check_request(
 
 def _is_goal_an_end(problem: DiscretisedProblem, loop: CompiledSimulation, sign: float) -> bool:
     """Whether a problem of costs, which states no goal, ends somewhere inside its axes without a terminal cost."""
-    if problem.problem.is_goal is not None or problem.problem.is_terminal is None:
+    if not _may_end_at_goal(problem):
         return False
     grid, _, p = problem.kernel_arguments()
     return loop.has_free_end(grid, problem.n_states, p, sign)
 
 
+def _may_end_at_goal(problem: DiscretisedProblem) -> bool:
+    """Whether the goal may be an end of the process: none is stated, and it does end."""
+    return problem.problem.is_goal is None and problem.problem.is_terminal is not None
+
+
 def simulation_plan(problem: DiscretisedProblem, options: SimulationOptions, starts: int) -> MemoryPlan:
-    """What runs hold: their samples, of one run twice; values and policy are in the process."""
+    """What runs hold: their samples, of one run twice, and at first magnitudes of values; values are in the process."""
     one = (_SAMPLE + 8 * len(problem.problem.axes)) * _capacity(options)
-    return MemoryPlan({PROCESS: resident_bytes(), "samples": one * (starts + 1)}, {})
+    host = {PROCESS: resident_bytes(), "samples": one * (starts + 1), "magnitudes of values": 8 * problem.n_states}
+    return MemoryPlan(host, {})
 
 
 def _capacity(options: SimulationOptions) -> int:
@@ -200,23 +241,24 @@ class _Prepared:
     has_goal: bool
 
 
-def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Trajectory:
-    capacity = _capacity(options)
-    samples = Samples(
+def _samples(capacity: int, axes: int) -> Samples:
+    """Room for the samples of a run."""
+    return Samples(
         times=np.empty(capacity),
-        states=np.empty((capacity, len(start))),
+        states=np.empty((capacity, axes)),
         actions=np.empty(capacity, np.int64),
         values=np.empty(capacity),
     )
-    figures: Figures = prepared.loop.run(
-        start,
-        prepared.grid,
-        prepared.limits,
-        prepared.controls,
-        prepared.p,
-        prepared.feedback,
-        samples,
-    )
+
+
+def _run_arguments(prepared: _Prepared, start: State, samples: Samples) -> tuple[Any, ...]:
+    """Of `CompiledSimulation.run`."""
+    return start, prepared.grid, prepared.limits, prepared.controls, prepared.p, prepared.feedback, samples
+
+
+def _run(prepared: _Prepared, start: State, options: SimulationOptions) -> Trajectory:
+    samples = _samples(_capacity(options), len(start))
+    figures: Figures = prepared.loop.run(*_run_arguments(prepared, start, samples))
     goal, over, threshold = figures.goal, figures.over, prepared.value_threshold
     last = min(options.hold_time, options.duration)
     start_value = float(prepared.loop.value_at(start, prepared.grid, prepared.feedback.values))

@@ -111,6 +111,37 @@ def test_the_peak_with_large_end_components_is_within_the_plan(
     assert ran.peak <= 1.05 * ran.planned + SLACK, ran.said
 
 
+@pytest.mark.slow
+def test_the_peak_of_simulate_is_within_its_plan(tmp_path: Path) -> None:
+    """Of a result of 2 million states, and of runs of many samples."""
+    result = tmp_path / "r"
+    run("solve", *_solved(tmp_path / "s"), "--output", result)
+    for more in ((), ("--duration", 60, "--sample", 0.0002, "--csv", tmp_path / "runs.csv")):
+        ran = run("simulate", result, "--random-starts", 2, *more)
+        assert ran.peak <= 1.05 * ran.planned + SLACK, ran.said
+
+
+def _solved(store: Path) -> tuple[object, ...]:
+    """Words that solve a large control problem at once: any values are good enough."""
+    ooc_mdp.generate("mountain-car", store, {"grid": "1400,1400"}, virtual=True)
+    return store, "--discount", 0.9, "--residual", 1e6, "--device", "cpu"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mountain-car", "--grid", "1000,1000", "--partitions", 4),
+        ("mountain-car", "--grid", "1000,1000", "--partitions", 4, "--virtual"),
+        ("random", "--states", 400_000, "--partitions", 4),
+        ("double-pendulum", "--grid", "20,20,20,20", "--partitions", 2),
+    ],
+)
+def test_the_peak_of_generate_is_within_its_estimate(words: tuple[object, ...], tmp_path: Path) -> None:
+    ran = run("generate", words[0], tmp_path / "s", *words[1:], "--threads", 2)
+    assert ran.peak <= 1.05 * ran.planned + SLACK, ran.said
+
+
 def test_chunks_are_not_padded_to_the_longest_partition(tmp_path: Path) -> None:
     write_uneven("long row", tmp_path / "m.npz")
     store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="64KiB")
