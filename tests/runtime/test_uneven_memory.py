@@ -18,6 +18,7 @@ from uneven_models import UNEVEN, write_uneven
 
 import ooc_mdp
 from ooc_mdp.errors import MemoryBudgetError
+from ooc_mdp.io import block_memory
 from ooc_mdp.options import parse_bytes
 from ooc_mdp.runtime import memory_plan
 from ooc_mdp.store import check_store
@@ -186,6 +187,23 @@ def test_every_command_refuses_before_the_work_what_ram_cannot_hold(
         ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "t", partition_size="64KiB", threads=1)
     assert not reads
     assert not [name for name in os.listdir(tmp_path) if name.startswith("t")]
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.tra"])
+def test_a_state_that_ram_cannot_hold_is_refused_before_it_is_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 20_000
+    write_uneven("long row", tmp_path / "m.npz", scale=200_000 // n)
+    lines = [f"{n + 1} {n + 1} {2 * n}"]
+    lines += [f"0 0 {s} {1 / n}" for s in range(1, n + 1)] + [f"{s} 0 0 1" for s in range(1, n + 1)]
+    (tmp_path / "m.tra").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(block_memory, "available_bytes", lambda: 1 << 20)
+    with pytest.raises(
+        MemoryBudgetError, match=rf"{name}: reading .*state.* 0\b.* takes about .* MiB of RAM, and 1.0 MiB"
+    ):
+        ooc_mdp.convert(tmp_path / name, tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_refused_solve_names_the_cache_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

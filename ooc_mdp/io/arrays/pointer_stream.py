@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.block_memory import ENTRY_BYTES, check_block_memory
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["IdentityPointers", "PointerStream", "ValueReader", "count_that_fits", "segments"]
@@ -114,7 +115,7 @@ def segments(states: PointerStream, rows: PointerStream, size: int) -> Iterator[
     """Divide states into blocks of about `size` bytes: (first state, state pointers, row pointers) of each.
 
     Both pointer arrays have the values of the streams: those of the block's n states [n + 1], and those of its m rows
-    [m + 1]. A block has at least one state, whatever its size.
+    [m + 1]. A block has at least one state, whatever its size; MemoryBudgetError where RAM has no room for it.
     """
     first = 0
     while first < states.n_segments:
@@ -124,6 +125,8 @@ def segments(states: PointerStream, rows: PointerStream, size: int) -> Iterator[
         count = count_that_fits(row_ptr[state_ptr - state_ptr[0]], size // 24)
         state_ptr = state_ptr[: count + 1]
         row_ptr = row_ptr[: int(state_ptr[-1] - state_ptr[0]) + 1]
+        entries = row_ptr.size + int(row_ptr[-1] - row_ptr[0])
+        check_block_memory(states.path, first, count, ENTRY_BYTES * entries)
         states.advance(count)
         rows.advance(row_ptr.size - 1)
         yield first, state_ptr, row_ptr

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.block_memory import TEXT_BYTES, check_block_memory
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.compressed import compression
 from ooc_mdp.io.foreign import binary_kind
@@ -226,6 +227,8 @@ class TextSource(ABC):
     def blocks(self) -> Iterator[BlockReader]:
         """Block readers in state order; the file is divided as they are drawn."""
         for segment in self._segments():
+            states = segment.next_state - segment.first_state if segment.next_state >= 0 else None
+            check_block_memory(self.path, segment.first_state, states, TEXT_BYTES * (segment.end - segment.begin))
             yield partial(self._run, segment)
 
     def _segments(self) -> Iterator[TextSegment]:
