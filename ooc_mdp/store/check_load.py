@@ -87,14 +87,19 @@ class LoadCheck:
 
     def load_code(self) -> None:
         """Call the loops on nothing, with arrays of the table's types."""
-        from ooc_mdp.store.load_loops import mark_halo, mark_own, measure_rows
+        from ooc_mdp.store.load_loops import mark_boundary, measure_partition
 
-        fields, numbers, bits = self._table.fields, np.zeros(0), np.zeros(0, np.uint8)
-        successors, probabilities = (np.zeros(0, fields[name].dtype) for name in ("successors", "probabilities"))
-        pointers, slots = np.zeros(0, np.uint32), np.zeros(0, np.int32)
-        measure_rows(successors, probabilities, pointers, 0, numbers, 0, 0, slots, numbers, numbers)
-        mark_own(bits, 0, np.zeros(0, np.bool_))
-        mark_halo(bits, np.zeros(0, np.int64), False)
+        table = self._table
+        successors, probabilities, rewards = (
+            np.zeros(0, table.fields[name].dtype) for name in ("successors", "probabilities", "rewards")
+        )
+        numbers, pointers, places = np.zeros(0), np.zeros(0, np.uint32), np.zeros(0, np.int64)
+        coupled, ends = table.coupling.partitions[:0], np.zeros((0, 2), np.int64)
+        measure_partition(
+            successors, probabilities, pointers, 0, rewards, numbers, numbers, pointers,
+            0, places, 0, table.partition_ptr, coupled, ends, numbers,
+        )  # fmt: skip
+        mark_boundary(np.zeros(0, np.uint8), 0, np.zeros(0, np.bool_), places, coupled, ends, self._checked)
 
     def check(self, part: PartitionTable) -> None:
         """Compare a partition, unless that was done before.
