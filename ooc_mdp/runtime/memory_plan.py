@@ -5,7 +5,8 @@ Whoever adds a buffer to the solver adds it here; a test holds the measured peak
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.options import format_bytes
@@ -32,6 +33,8 @@ class MemoryPlan:
     """Bytes in RAM by name."""
     device: dict[str, int]
     """Bytes on the accelerator by name; empty on the CPU."""
+    later: Mapping[str, int] = field(default_factory=dict)
+    """Bytes in RAM beside these by name, of work that a solve comes to in some cases only, one after the other."""
 
     @property
     def device_bytes(self) -> int:
@@ -70,4 +73,7 @@ class MemoryPlan:
             if items:
                 parts = " + ".join(f"{name} {format_bytes(size)}" for name, size in items.items())
                 lines.append(f"memory plan, {place}: {parts} = {format_bytes(sum(items.values()))}")
+        if self.later:
+            parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.later.items())
+            lines.append(f"beside that, if it comes to it: {parts}")
         return "\n".join(lines)

@@ -18,6 +18,7 @@ import numpy as np
 from ooc_mdp.backends.layout import SlotsTooSmall
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.solver.peers import Signal
+from ooc_mdp.solver.plan import NEAR_ROUNDING
 from ooc_mdp.solver.state import SolveState
 
 __all__ = ["Method", "Observer", "Part", "Steps", "drive"]
@@ -37,10 +38,9 @@ class Observer(Protocol):
         ...
 
 
-_NEAR_ROUNDING = 64.0
-"""Bounds of so many times the rounding of a backup may be all that float64 has to give,"""
 _IDLE_BACKUPS = 20_000
-"""and are where they have not come down for so many backups of each state"""
+"""Bounds near rounding (`NEAR_ROUNDING`) are all that float64 has to give where they have not come down for so many
+backups of each state"""
 _PROGRESS = 0.9
 """to this share."""
 
@@ -60,7 +60,7 @@ class _Precision:
             return False
         self._next = state.counters.backups + _IDLE_BACKUPS * state.table.n_states
         before, self._least = self._least, min(self._least, state.target.proved)
-        return self._least > _PROGRESS * before and self._least <= _NEAR_ROUNDING * state.target.rounding
+        return self._least > _PROGRESS * before and self._least <= NEAR_ROUNDING * state.target.rounding
 
 
 def drive(state: SolveState, method: Method, observer: Observer) -> Outcome:

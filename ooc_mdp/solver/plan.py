@@ -15,6 +15,9 @@ import numpy as np
 
 from ooc_mdp.backends.base import Backend, Features
 from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
+from ooc_mdp.backends.cpu.double_double import load_code as load_residuals
+from ooc_mdp.backends.cpu.policy_rows import PolicyRows
+from ooc_mdp.backends.cpu.warm_up import small_models
 from ooc_mdp.backends.layout import Layout, Needs, check_free_memory
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
@@ -24,11 +27,13 @@ from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
+from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
 from ooc_mdp.solver.history import history_bytes
 from ooc_mdp.store.check_load import check_bytes
 
 __all__ = [
+    "NEAR_ROUNDING",
     "MethodChoice",
     "SolvePlan",
     "beside_tables",
@@ -45,6 +50,11 @@ _STAGING = {"store": "staging", "recomputed": "recomputation"}
 """What the plan calls the memory of tables on their way, by the kind of source."""
 _RESIDENT_OBJECT = 3 << 10
 """Bytes of the Python objects that stand for a partition in the cache: a table, ten arrays, addresses."""
+_REFINED_STATE = 56
+"""Bytes per state of a refinement beside a policy's rows: values in twice the precision, the best so far, corrections,
+and their policies."""
+NEAR_ROUNDING = 64.0
+"""Bounds of so many times the rounding of a backup may be all that float64 has to give."""
 _WRITE_BUFFERS = 32 << 20
 """Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
 
@@ -95,7 +105,7 @@ def load_code(
     """Load code now, so that the plan counts it: compiled loops take some 60 MB, Zarr's writer some 10; compiling them
     100 to 200 more, which the process keeps.
 
-    What policy iteration needs is loaded only where a solve is likely to begin with it.
+    What policy iteration needs is loaded only where a solve is likely to begin with it, or values may be refined.
 
     Parameters
     ----------
@@ -107,13 +117,17 @@ def load_code(
     """
     if writes:
         import zarr.codecs  # noqa: F401
+    refines = _near_rounding(options, model)
     likely = options.effective_method == "policy-iteration" or (
         options.effective_method == "auto" and model.strongly_coupled
     )
     try:
         with stoppable_compilation(lambda: ended() is not None):
             table.load_code()
-            backend.load_code(model, likely)
+            backend.load_code(model, likely or (refines and backend.policy_rows is not None))
+            if refines:
+                for _, rows in small_models(model):
+                    load_residuals(rows)
     except CompilationStopped:
         return ended()
     return None
@@ -152,9 +166,34 @@ def plan_solve(
     places = np.full(model.n_partitions, layout.entry_bytes) if layout.entry_bytes else model.partition_bytes
     padding = 0.0 if layout.device else loader.padding
     beside = {"padding and objects of tables": beside_tables(places, layout.devices * layout.cache_bytes, padding)}
-    memory = MemoryPlan({**host, **layout.host, **beside}, dict(layout.device))
+    later = _later(options, backend, model, choice, layout)
+    memory = MemoryPlan({**host, **layout.host, **beside}, dict(layout.device), later)
     memory.check_available(f"this solve of {store.name}", fitting_cache(memory, largest))
     return SolvePlan(options, model, choice, layout, depth, memory)
+
+
+def _later(
+    options: SolveOptions, backend: Backend, model: ModelFacts, choice: MethodChoice, layout: Layout
+) -> dict[str, int]:
+    """Bytes in RAM, beside the plan, of what begins in some cases only: a change of the method, and refinement."""
+    later = {}
+    if choice.then is not None and backend.policy_rows is not None and not layout.device:
+        later["a change to policy iteration"] = backend.policy_rows.rows_bytes(model)
+    if _near_rounding(options, model):
+        again = sum(size for name, size in layout.host.items() if name != "cache")
+        rows = 0 if choice.first == "policy-iteration" else PolicyRows.nbytes(model)
+        later["refinement beyond float64"] = _REFINED_STATE * model.n_states + again + rows
+    return later
+
+
+def _near_rounding(options: SolveOptions, model: ModelFacts) -> bool:
+    """Whether a target that is given may be below what float64 sweeps prove, so that values have to be refined."""
+    target = options.epsilon if options.residual is None else options.residual
+    if target is None:
+        return False
+    c, plain = model.contraction, options.residual is not None
+    size = float((np.abs(model.reward_range).max(axis=1) * c.normaliser).max())
+    return target <= NEAR_ROUNDING * ResidualBounds.rounding_of(c, model.reward_range, model.row_widths, size, plain)
 
 
 def beside_tables(partition_bytes: IntArray, cache_bytes: int, padding: float) -> int:

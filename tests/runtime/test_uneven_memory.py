@@ -113,6 +113,19 @@ def test_the_peak_with_large_end_components_is_within_the_plan(
 
 
 @pytest.mark.slow
+def test_the_peak_of_a_refinement_is_within_what_the_plan_says_of_it(tmp_path: Path) -> None:
+    ooc_mdp.generate("GW-512x4", tmp_path / "s", partition_size="1MiB")
+    solve = ("solve", tmp_path / "s", "--discount", 0.9, "--cache", "8MiB", "--method", "p-eva", "--device", "cpu")
+    line = [sys.executable, "-c", CODE, *(str(word) for word in (*solve, "--epsilon", 4e-15))]
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=600)
+    plan = re.findall(r"^memory plan, RAM: .* = (.*)$", done.stderr, re.MULTILINE)[0]
+    [more] = re.findall(r"^beside that, if it comes to it: refinement beyond float64 (.*)$", done.stderr, re.MULTILINE)
+    assert "values are refined beyond float64" in done.stderr
+    planned = sum(parse_bytes(size.replace(" ", "")) for size in (plan, more))
+    assert int(done.stderr.split()[-1]) * 1024 <= 1.05 * planned + SLACK, done.stderr
+
+
+@pytest.mark.slow
 def test_the_peak_of_simulate_is_within_its_plan(tmp_path: Path) -> None:
     """Of a result of 2 million states, and of runs of many samples."""
     result = tmp_path / "r"

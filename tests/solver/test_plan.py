@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import ooc_mdp
+from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver.plan import MethodChoice, choose_method
+from ooc_mdp.solver.plan import MethodChoice, choose_method, plan_solve
 
 DENSE, STRONG, WEAK = (True, True), (False, True), (False, False)
 """Whether everything reads everything, and whether a partition reads 12 or more."""
@@ -99,3 +104,22 @@ def test_exact_priorities_have_a_method_of_their_own() -> None:
 
 def test_the_reason_has_the_numbers() -> None:
     assert choice(asked("auto"), WEAK).reason == "a partition reads 7.2 of the 30 others on average"
+
+
+@pytest.mark.parametrize(
+    ("method", "epsilon", "names"),
+    [
+        ("p-eva", 1e-6, []),
+        ("p-eva", 1e-15, ["refinement beyond float64"]),
+        ("auto", 1e-6, ["a change to policy iteration"]),
+        ("auto", 1e-15, ["a change to policy iteration", "refinement beyond float64"]),
+    ],
+)
+def test_a_plan_names_what_may_come_later(method: str, epsilon: float, names: list[str], tmp_path: Path) -> None:
+    store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=4)
+    options, facts = SolveOptions(0.9, epsilon=epsilon, method=method), ModelFacts.of(store, 0.9)  # type: ignore[arg-type]
+    with closing(CpuBackend()) as backend:
+        memory = plan_solve(store, options, backend, facts, writes=False).memory
+    assert list(memory.later) == names
+    assert all(size > 50 * store.n_states for size in memory.later.values())
+    assert ("if it comes to it" in memory.describe()) == bool(names)

@@ -20,7 +20,7 @@ from ooc_mdp.backends.cpu.rows import TableRows, first_row, index, past_row, row
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.model.partition import PartitionTable
 
-__all__ = ["PreciseResiduals", "add", "precise_residuals"]
+__all__ = ["PreciseResiduals", "add", "load_code", "precise_residuals"]
 
 _SPLITTER = 2.0**27 + 1
 _UNIT_ROUNDOFF = 2.0**-53
@@ -165,3 +165,10 @@ def precise_residuals(
     found = _residuals(rows, row_discounts, gamma, sign, high, low, row_sum, policy, rewards, terminal)
     rise, fall, plain, rounding = (float(x) * _UP for x in found)
     return PreciseResiduals(rewards, terminal, rise, fall, plain, rounding)
+
+
+def load_code(table: PartitionTable) -> None:
+    """Call the loops on a table whose first state is 0, so that a memory plan counts them."""
+    high, low, change = np.zeros((3, table.n_states))
+    precise_residuals(table, 0.5, 1.0, high, low, 1.0, np.zeros(table.n_states, np.int32))
+    add(high, low, change)
