@@ -105,11 +105,12 @@ def assert_that_all_is_evaluated(kept: Kept) -> None:
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "many"), [(1, 0), (2, 1 << 30)], ids=["claims", "strides"])
 @pytest.mark.parametrize("name", ["car", "ragged"])
 def test_an_evaluation_is_true_in_whatever_order_blocks_and_threads_run(
-    name: str, seed: int, stores: Callable[[str], Store]
+    name: str, seed: int, many: int, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ooc_mdp.backends.cuda.policy.launches._MANY", many)
     store = stores(name)
     kept = Kept(store, ShuffledDevice(seed), seed=seed, options=SOLVING)
     assert_that_all_is_evaluated(kept)

@@ -33,10 +33,13 @@ def test_every_partition_is_in_one_share_and_every_share_on_one_device(sizes: li
 
 
 @given(sizes=SIZES, devices=DEVICES, chunks=st.sampled_from([1, LARGE - 1, LARGE, 10 * LARGE]))
-def test_shares_do_not_depend_on_the_number_of_devices(sizes: list[int], devices: int, chunks: int) -> None:
-    alone, group = shares_of(sizes, 1, chunks), shares_of(sizes, devices, chunks)
-    assert (alone.ptr == group.ptr).all()
-    assert alone.ptr.size - 1 == (SHARES if chunks >= LARGE else 1)
+def test_groups_of_any_size_have_the_same_shares_and_one_device_has_one(
+    sizes: list[int], devices: int, chunks: int
+) -> None:
+    two, group = shares_of(sizes, 2, chunks), shares_of(sizes, 1 + devices, chunks)
+    assert (two.ptr == group.ptr).all()
+    assert two.ptr.size - 1 == (SHARES if chunks >= LARGE else 1)
+    assert shares_of(sizes, 1, chunks).ptr.size - 1 == 1
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 6, 8])
@@ -49,7 +52,7 @@ def test_devices_have_equal_bytes_of_many_equal_partitions(devices: int) -> None
 def test_a_device_s_part_ends_within_a_partition_of_where_it_should(sizes: list[int], devices: int) -> None:
     shares = shares_of(sizes, devices)
     for end, share in zip(shares.ends(np.array(sizes)), shares.device_ptr[1:], strict=True):
-        assert abs(end - sum(sizes) * share / SHARES) <= max(sizes) / 2 + 1e-9
+        assert abs(end - sum(sizes) * share / (shares.ptr.size - 1)) <= max(sizes) / 2 + 1e-9
 
 
 def test_partitions_are_divided_in_the_order_of_their_states_on_the_devices() -> None:

@@ -3,14 +3,20 @@
 //     (1 - g P) z = r + g P V - V,  V <- V + z         (BiCGSTAB, van der Vorst 1992)
 //
 // An iteration reads rows twice, as a sweep does once, and moves 168 bytes of each state more. Blocks stride over chunks,
-// so that a sum has few parts: one for each block and *share*, a range of chunks (shares.py). The chunks of a block are
-// those whose numbers are its own modulo the number of blocks, and the total is that of the shares, in their order. So a
-// solver's steps repeat, and are the same, bit by bit, on groups of any size whose devices run equally many blocks.
+// so that a sum has few parts, one for each block: sums are taken in an order that depends on the number of blocks alone,
+// and a solver's steps repeat.
 //
-// The scalars never leave the device. On one, the last block of a kernel to finish takes the decisions. In a group, the
-// last block of a share writes its sums to every device; once devices have met, each takes the same decisions
-// (krylov_settle). z is apart from V, which stays as it is until the host has seen what z is good for. Vectors and
-// scalars stay as they are until krylov_begin, so that the host may leave the solver after any iteration and continue.
+// The scalars never leave the device. On one, the last block of a kernel to finish adds up the blocks' sums, and takes
+// the decisions. In a group, a sum has a part for each block and *share*, a range of chunks (shares.py); the last block of
+// a share writes its sums to every device, and once devices have met, each adds up the shares in their order and takes the
+// same decisions (krylov_settle). A block's chunks are those whose numbers are its own modulo the number of blocks. So
+// steps are the same, bit by bit, on groups of any size whose devices run equally many blocks. (On one device a part for
+// each share costs up to 30%.)
+//
+// z is apart from V, which stays as it is until the host has seen what z is good for. Vectors and scalars stay as they are
+// until krylov_begin, so that the host may leave the solver after any iteration and continue.
+//
+// Compiled with what rows.cu is compiled with.
 
 #define GROWN 1e8          // times its first largest residual: a solver's sums have lost what matters
 
@@ -18,19 +24,6 @@ enum { RUNNING, REACHED, BROKEN, LOST };   // LOST: z has numbers that are none
 // Kernels that something is decided after. Each has sums of its own: a device may write those of its next kernel while
 // another still adds up those of the last.
 enum { BEGIN, DIRECTION, MINIMISE, STEP, DECISIONS };
-
-// f(chunk, i, state) for every state that has rows, in this thread's chunks. The next chunk is asked for early.
-template <class F> __device__ __forceinline__ void for_states(const Evaluation& e, F f) {
-    i64 c = blockIdx.x;
-    if (c >= e.count) return;
-    Chunk next = e.chunks[c];
-    while (c < e.count) {
-        const Chunk chunk = next;
-        c += gridDim.x;
-        if (c < e.count) next = e.chunks[c];
-        if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x);
-    }
-}
 
 // (1 - g P) x of a state.
 __device__ __forceinline__ double product_of(const Evaluation& e, const Chunk& c, u32 i, i64 state, const double* x) {
@@ -40,76 +33,72 @@ __device__ __forceinline__ double product_of(const Evaluation& e, const Chunk& c
 
 // ---------------------------------------------------------------------------------------------------------- sums
 
-// Two sums and a maximum (at least 0) of a share, to which every block with chunks of it adds its part; true in the one
-// thread that knows that all shares are complete, which in a group none can know.
-__device__ __forceinline__ bool close_share(const Evaluation& e, int kernel, u32 share, double (&x)[3]) {
+// Adds a block's two sums and maximum (at least 0) to those of `parts` blocks, of which the first has this number; true in
+// the one thread that then has them all in x.
+__device__ __forceinline__ bool finish(double* partials, u32* ticket, u32 first, u32 parts, double (&x)[3]) {
     __shared__ bool last;
-    const i64 begin = e.shares[share];
-    const u32 parts = (u32)min(e.shares[share + 1] - begin, (i64)gridDim.x);
-    double* partials = e.partials + 3 * (i64)gridDim.x * (share - e.share);
     reduce<2>(x);
     if (threadIdx.x == 0) {
         for (int i = 0; i < 3; ++i) __stcg(partials + 3 * (i64)blockIdx.x + i, x[i]);
         __threadfence();
-        last = atomicAdd(e.tickets + share, 1u) == parts - 1;
+        last = atomicAdd(ticket, 1u) == parts - 1;
     }
     __syncthreads();
     if (!last) return false;
     __threadfence();
     x[0] = x[1] = x[2] = 0.0;
-    const u32 first = (u32)(begin % gridDim.x);
     for (u32 k = threadIdx.x; k < parts; k += BLOCK) {
         const u32 block = first + k < gridDim.x ? first + k : first + k - gridDim.x;
-        const double* part = partials + 3 * (i64)block;
-        x[0] += __ldcg(part);
-        x[1] += __ldcg(part + 1);
-        x[2] = fmax(x[2], __ldcg(part + 2));
+        x[0] += __ldcg(partials + 3 * (i64)block);
+        x[1] += __ldcg(partials + 3 * (i64)block + 1);
+        x[2] = fmax(x[2], __ldcg(partials + 3 * (i64)block + 2));
     }
     reduce<2>(x);
-    if (threadIdx.x) return false;
-    e.tickets[share] = 0;
-    const u32 at = 3 * (e.all_shares * kernel + share);
-#if MEMBERS > 1
-    for (int g = 0; g < MEMBERS; ++g)
-        for (int i = 0; i < 3; ++i) e.sums_of[g][at + i] = x[i];
-    return false;
-#else
-    for (int i = 0; i < 3; ++i) __stcg(e.sums + at + i, x[i]);
-    __threadfence();
-    if (atomicAdd(e.tickets + e.all_shares, 1u) != e.filled - 1) return false;
-    __threadfence();
-    e.tickets[e.all_shares] = 0;
-    return true;
-#endif
+    if (threadIdx.x == 0) *ticket = 0;
+    return threadIdx.x == 0;
 }
 
-// f(chunk, i, state, x) for every state that has rows, which adds to two sums and a maximum; true in the one thread that
-// takes the decisions.
-template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, int kernel, F f) {
+#if MEMBERS == 1
+
+// f(chunk, i, state) for every state that has rows, which adds to two sums and a maximum in x; true in the one thread that
+// then has those of all blocks, and takes the decisions.
+template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, int, double (&x)[3], F f) {
+    for_states(e, false, f);
+    return finish(e.partials, e.tickets, 0, gridDim.x, x);
+}
+
+#else
+
+// f(chunk, i, state) likewise, in chunks that this thread's block takes by their numbers among those of all devices. The
+// sums of each share go to every device; nobody here can know that all are there.
+template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, int kernel, double (&x)[3], F f) {
     const i64 behind = (blockIdx.x + gridDim.x - e.first % gridDim.x) % gridDim.x;
     const i64 end = e.first + e.count;
     i64 c = e.first + behind;
-    bool decides = false;
     Chunk next;
     if (c < end) next = e.chunks[behind];
     for (u32 share = e.share; share < e.end_share && c < end; ++share) {
-        const i64 end_share = e.shares[share + 1];
+        const i64 begin = e.shares[share], end_share = e.shares[share + 1];
         if (c >= end_share) continue;
-        double x[3] = {0.0, 0.0, 0.0};
+        x[0] = x[1] = x[2] = 0.0;
         while (c < end_share) {
             const Chunk chunk = next;
             c += gridDim.x;
             if (c < end) next = e.chunks[c - e.first];
-            if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x, x);
+            if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x);
         }
-        decides = close_share(e, kernel, share, x) || decides;
+        double* partials = e.partials + 3 * (i64)gridDim.x * (share - e.share);
+        const u32 parts = (u32)min(end_share - begin, (i64)gridDim.x);
+        if (finish(partials, e.tickets + share, (u32)(begin % gridDim.x), parts, x))
+            for (int g = 0; g < MEMBERS; ++g)
+                for (int i = 0; i < 3; ++i) e.sums_of[g][3 * (e.all_shares * kernel + share) + i] = x[i];
     }
-    return decides;
+    return false;
 }
 
-// The totals of all shares.
+// The totals of all shares, in their order, once devices have met.
 __device__ __forceinline__ void total_of(const Evaluation& e, int kernel, double (&x)[3]) {
-    const double* sums = e.sums + 3 * e.all_shares * kernel;
+    const double* sums = e.sums_of[e.member] + 3 * e.all_shares * kernel;
     x[0] = x[1] = x[2] = 0.0;
     for (u32 share = 0; share < e.all_shares; ++share) {
         if (e.shares[share] == e.shares[share + 1]) continue;
@@ -119,13 +108,15 @@ __device__ __forceinline__ void total_of(const Evaluation& e, int kernel, double
     }
 }
 
+#endif
+
 // ----------------------------------------------------------------------------------------------------- iterations
 
 // What is decided after a kernel, by its totals: in that kernel on one device, in each device's krylov_settle in a group.
-template <int AFTER> __device__ __forceinline__ void decide(const Evaluation& e) {
+// `step` is alpha / omega, which STEP needs.
+template <int AFTER>
+__device__ __forceinline__ void decide(const Evaluation& e, const double (&x)[3], double step = 0.0) {
     Progress& q = *e.progress;
-    double x[3];
-    total_of(e, AFTER, x);
     if (AFTER == BEGIN) {
         q.rho = x[0];
         q.residual = q.first_residual = x[2];
@@ -140,7 +131,7 @@ template <int AFTER> __device__ __forceinline__ void decide(const Evaluation& e)
         q.omega = x[1] > 0 ? x[0] / x[1] : 0.0;   // where t is 0, so is s, and z + alpha p is the solution
         if (!(fabs(q.omega) < infinity())) q.state = BROKEN;
     } else {
-        q.beta = x[0] / q.rho * (q.alpha / q.omega);
+        q.beta = x[0] / q.rho * step;
         q.rho = x[0];
         q.residual = x[2];
         if (!(x[1] < infinity())) q.state = LOST;
@@ -150,64 +141,68 @@ template <int AFTER> __device__ __forceinline__ void decide(const Evaluation& e)
 }
 
 #if MEMBERS > 1
-// After devices have met: the sums of all of them are here.
 extern "C" __global__ void krylov_settle(const Evaluation e, int after) {
-    if (threadIdx.x) return;
-    if (after == BEGIN) return decide<BEGIN>(e);
-    if (e.progress->state != RUNNING) return;
-    if (after == DIRECTION) decide<DIRECTION>(e);
-    else if (after == MINIMISE) decide<MINIMISE>(e);
-    else decide<STEP>(e);
+    if (threadIdx.x || (after != BEGIN && e.progress->state != RUNNING)) return;
+    double x[3];
+    total_of(e, after, x);
+    if (after == BEGIN) decide<BEGIN>(e, x);
+    else if (after == DIRECTION) decide<DIRECTION>(e, x);
+    else if (after == MINIMISE) decide<MINIMISE>(e, x);
+    else decide<STEP>(e, x, e.progress->alpha / e.progress->omega);
 }
 #endif
 
 // r = shadow = p = r + g P V - V; z = 0.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluation e) {
-    if (sum_states(e, BEGIN, [&](const Chunk& c, u32 i, i64 state, double (&x)[3]) {
+    double x[3] = {0.0, 0.0, 0.0};
+    if (sum_states(e, BEGIN, x, [&](const Chunk& c, u32 i, i64 state) {
             const double r = backup_of(e, c, i, state) - e.values[state];
             e.r[state] = e.shadow[state] = e.p[state] = r;
             e.z[state] = 0.0;
             x[0] += r * r;
             x[2] = fmax(x[2], fabs(r));
         }))
-        decide<BEGIN>(e);
+        decide<BEGIN>(e, x);
 }
 
 // v = (1 - g P) p;  alpha = rho / (shadow v).
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_direction(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
-    if (sum_states(e, DIRECTION, [&](const Chunk& c, u32 i, i64 state, double (&x)[3]) {
+    double x[3] = {0.0, 0.0, 0.0};
+    if (sum_states(e, DIRECTION, x, [&](const Chunk& c, u32 i, i64 state) {
             const double v = product_of(e, c, i, state, e.p);
             e.v[state] = v;
             x[0] += e.shadow[state] * v;
         }))
-        decide<DIRECTION>(e);
+        decide<DIRECTION>(e, x);
 }
 
 // r, now s, = r - alpha v.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_half(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     const double alpha = e.progress->alpha;
-    for_states(e, [&](const Chunk&, u32, i64 state) { e.r[state] -= alpha * e.v[state]; });
+    for_states(e, false, [&](const Chunk&, u32, i64 state) { e.r[state] -= alpha * e.v[state]; });
 }
 
 // t = (1 - g P) s;  omega = t s / (t t).
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_minimise(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
-    if (sum_states(e, MINIMISE, [&](const Chunk& c, u32 i, i64 state, double (&x)[3]) {
+    double x[3] = {0.0, 0.0, 0.0};
+    if (sum_states(e, MINIMISE, x, [&](const Chunk& c, u32 i, i64 state) {
             const double t = product_of(e, c, i, state, e.r);
             e.t[state] = t;
             x[0] += t * e.r[state];
             x[1] += t * t;
         }))
-        decide<MINIMISE>(e);
+        decide<MINIMISE>(e, x);
 }
 
 // z += alpha p + omega s;  r = s - omega t;  beta from the new rho = shadow r.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     const double alpha = e.progress->alpha, omega = e.progress->omega;
-    if (sum_states(e, STEP, [&](const Chunk&, u32, i64 state, double (&x)[3]) {
+    double x[3] = {0.0, 0.0, 0.0};
+    if (sum_states(e, STEP, x, [&](const Chunk&, u32, i64 state) {
             const double s = e.r[state], r = s - omega * e.t[state];
             const double z = e.z[state] + alpha * e.p[state] + omega * s;
             e.z[state] = z;
@@ -216,21 +211,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
             x[1] += bounded(fabs(z)) < infinity() ? r * r : infinity();
             x[2] = fmax(x[2], fabs(r));
         }))
-        decide<STEP>(e);
+        decide<STEP>(e, x, alpha / omega);
 }
 
 // p = r + beta (p - omega v).
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_turn(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     const double beta = e.progress->beta, omega = e.progress->omega;
-    for_states(e, [&](const Chunk&, u32, i64 state) {
+    for_states(e, false, [&](const Chunk&, u32, i64 state) {
         e.p[state] = e.r[state] + beta * (e.p[state] - omega * e.v[state]);
     });
 }
 
 // V += z, and z begins again at 0: later iterations go on as they would have.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_apply(const Evaluation e) {
-    for_states(e, [&](const Chunk&, u32, i64 state) {
+    for_states(e, false, [&](const Chunk&, u32, i64 state) {
         e.values[state] += e.z[state];
         e.z[state] = 0.0;
     });

@@ -29,7 +29,9 @@ _ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step
 """The kernels of an iteration of BiCGSTAB."""
 _SETTLED = {_BEGIN: 0, "krylov_direction": 1, "krylov_minimise": 2, "krylov_step": 3}
 """Kernels whose sums something is decided by, with the number that krylov_settle knows them by."""
-_KERNELS = ("sweep_rows", "measure_rows", _BEGIN, "krylov_apply", *_ITERATION)
+_KERNELS = ("sweep_rows", "sweep_few_rows", "measure_rows", _BEGIN, "krylov_apply", *_ITERATION)
+_MANY = 16
+"""Chunks of a block from which on sweeps claim them: with two for each, claims took a tenth longer than strides."""
 
 
 def row_kernels(device: Device, model: ModelFacts, members: int = 1) -> dict[str, Kernel]:
@@ -86,10 +88,12 @@ class RowLaunches:
 
     def sweep(self, count: int, back: bool) -> None:
         """Sweeps in alternating directions; `back`: the first goes backwards."""
+        chunks = max(int(evaluation["count"]) for evaluation in self.evaluations)
+        name = "sweep_rows" if chunks >= _MANY * self._blocks["sweep_rows"] else "sweep_few_rows"
 
         def launches(meet: Meet) -> None:
             for i in range(count):
-                self._launch("sweep_rows", np.int32(i), np.int32(back ^ (i % 2 == 1)))
+                self._launch(name, np.int32(i), np.int32(back ^ (i % 2 == 1)))
                 meet()
 
         self._run(("sweep", count, back), launches)

@@ -75,7 +75,7 @@ ROWS = np.dtype([(name, "u8") for name in _ROW_FIELDS])
 @cache
 def evaluation_dtype(members: int) -> np.dtype[Any]:
     """The structure Evaluation of kernels for so many devices."""
-    addresses = ("values", "start", *VECTORS, "progress", "partials", "tickets", "sums", "row_sums", "results")
+    addresses = ("values", "start", *VECTORS, "progress", "partials", "tickets", "row_sums", "results")
     return np.dtype(
         [
             ("rows", ROWS),
@@ -83,7 +83,7 @@ def evaluation_dtype(members: int) -> np.dtype[Any]:
             ("count", "i8"),
             ("first", "i8"),
             ("shares", "u8"),
-            *((name, "u4") for name in ("share", "end_share", "all_shares", "filled")),
+            *((name, "u4") for name in ("share", "end_share", "all_shares", "member")),
             *((name, "u8") for name in addresses),
             ("discount", "f8"),
             ("progress_of", "u8", (members,)),
@@ -130,7 +130,7 @@ class RowSizes:
             "shares": 8 * (count + 1),
             "progress": PROGRESS.itemsize,
             "partials": 24 * blocks * int(np.diff(shares.device_ptr).max()),
-            "tickets": 4 * (count + 1),
+            "tickets": 4 * count,
             "sums": 24 * _DECISIONS * count,
             "results": 8 * RESULTS * partitions,
             "batch": 4 * partitions,

@@ -4,9 +4,9 @@
 //
 // A thread takes a state at a time, a block a *chunk* of up to 256 states of one partition; as many blocks as the
 // device runs at once go through all chunks: what sweeps read of the chunks before is new, and sweeps that go back and
-// forth carry values both ways. Blocks of a sweep claim chunks in their order and so stay near each other: the values
-// that one has read are in the second-level cache for the others, where blocks that stride over chunks drift apart. A
-// sweep reads width * (4 + sizeof(REAL)) + sizeof(REWARD) + 8 (+ 8 VARIES) bytes of each state and the values of its
+// forth carry values both ways. Where each has many, blocks of a sweep claim chunks in their order and so stay near each
+// other: the values that one has read are in the second-level cache for the others, where blocks that stride over chunks
+// drift apart. A sweep reads width * (4 + sizeof(REAL)) + sizeof(REWARD) + 8 (+ 8 VARIES) bytes of each state and the values of its
 // successors. What is claimed is measured last of all, at values that stay.
 //
 // In-place sweeps may read a value of this sweep or of the one before: once no value changes by more than c in a sweep,
@@ -47,20 +47,18 @@ struct Evaluation {
     i64 count;
     i64 first;             // number of the first of them among those of all devices
     const i64* shares;     // [all_shares + 1] numbers of the chunks at which shares begin, of all devices
-    u32 share, end_share;  // this device's
-    u32 all_shares, filled;   // of all devices, and of this one those with chunks
+    u32 share, end_share, all_shares, member;   // this device's shares; its place in the group
     double* values;
     double* start;         // values at the beginning
     double *z, *r, *shadow, *p, *v, *t;   // [states] of the solver
     Progress* progress;
     double* partials;      // [shares of this device, blocks, 3]
-    u32* tickets;          // [all_shares + 1] 0 between kernels
-    double* sums;          // [DECISIONS, all_shares, 3]
+    u32* tickets;          // [all_shares] 0 between kernels
     const double* row_sums;   // [partitions]
     u64* results;            // [partitions, RESULTS]
     double discount;
     Progress* progress_of[MEMBERS];   // of every device
-    double* sums_of[MEMBERS];
+    double* sums_of[MEMBERS];   // [DECISIONS, all_shares, 3]
 };
 
 __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }
@@ -73,8 +71,21 @@ __device__ __forceinline__ u64 encoded(double x) {
 // The number itself, or infinity for what is no number, which fmax would pass over.
 __device__ __forceinline__ double bounded(double x) { return x < infinity() ? x : infinity(); }
 
-// f(chunk, i, state) for every state that has rows, in chunks that blocks claim by a counter that begins at 0. The next
-// claim is made before the work on this one.
+// f(chunk, i, state) for every state that has rows, in this thread's chunks. The next chunk is asked for early.
+template <class F> __device__ __forceinline__ void for_states(const Evaluation& e, bool back, F f) {
+    i64 c = blockIdx.x;
+    if (c >= e.count) return;
+    Chunk next = e.chunks[back ? e.count - 1 - c : c];
+    while (c < e.count) {
+        const Chunk chunk = next;
+        c += gridDim.x;
+        if (c < e.count) next = e.chunks[back ? e.count - 1 - c : c];
+        if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x);
+    }
+}
+
+// f(chunk, i, state) likewise, in chunks that blocks claim by a counter that begins at 0. The next claim is made before
+// the work on this one.
 template <class F> __device__ __forceinline__ void for_claims(const Evaluation& e, bool back, u32* counter, F f) {
     __shared__ u32 claims[2];
     const i64 count = (e.count + CLAIM - 1) / CLAIM;
@@ -173,7 +184,7 @@ __device__ __forceinline__ u64 change_of(const Evaluation& e, int sweep) {
 }
 
 // One sweep of a batch; nothing once the one before has changed little enough. Devices meet between two sweeps.
-extern "C" __global__ void __launch_bounds__(BLOCK) sweep_rows(const Evaluation e, int sweep, int back) {
+template <bool CLAIMS> __device__ __forceinline__ void sweep_once(const Evaluation& e, int sweep, int back) {
     Progress& progress = *e.progress;
     if (sweep > 0) {
         const u64 before = change_of(e, sweep - 1);
@@ -183,17 +194,28 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sweep_rows(const Evaluation 
         }
     }
     double m[2] = {0.0, 0.0};
-    for_claims(e, back, progress.claims + sweep, [&](const Chunk& c, u32 i, i64 state) {
+    const auto visit = [&](const Chunk& c, u32 i, i64 state) {
         const double before = e.values[state], now = backup_of(e, c, i, state);
         e.values[state] = now;
         m[0] = fmax(m[0], bounded(fabs(now - before)));
         m[1] = fmax(m[1], fabs(now));
-    });
+    };
+    if (CLAIMS) for_claims(e, back, progress.claims + sweep, visit);
+    else for_states(e, back, visit);
     reduce<0>(m);
     if (threadIdx.x == 0) {
         atomicMax(progress.change + sweep, (u64)__double_as_longlong(m[0]));
         atomicMax(&progress.size, (u64)__double_as_longlong(m[1]));
     }
+}
+
+// Where blocks have many chunks each, and where they have few.
+extern "C" __global__ void __launch_bounds__(BLOCK) sweep_rows(const Evaluation e, int sweep, int back) {
+    sweep_once<true>(e, sweep, back);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) sweep_few_rows(const Evaluation e, int sweep, int back) {
+    sweep_once<false>(e, sweep, back);
 }
 
 // What an evaluation reports, for every partition with rows: [0] largest rise since the beginning, [1] fall, [2] rise

@@ -168,11 +168,11 @@ class DeviceRows:
                 rows[name] = at[name]
             evaluation = self.launches.evaluations[member]
             evaluation["rows"] = rows
-            names = ("chunks", "shares", "start", "progress", "partials", "tickets", "sums", "row_sums", "results")
+            names = ("chunks", "shares", "start", "progress", "partials", "tickets", "row_sums", "results")
             for name in (*names, *VECTORS):
                 evaluation[name] = at.get(name, 0)
             evaluation["share"], evaluation["end_share"] = self._shares.device_ptr[member : member + 2]
-            evaluation["all_shares"] = self._shares.ptr.size - 1
+            evaluation["all_shares"], evaluation["member"] = self._shares.ptr.size - 1, member
             evaluation["discount"] = self._model.discount
             evaluation["progress_of"] = [of["progress"] for of in self._own]
             evaluation["sums_of"] = [of["sums"] for of in self._own]
@@ -281,7 +281,6 @@ class DeviceRows:
             stream.upload(own["shares"], share_ptr)
             stream.upload(own["chunks"], chunks[first:end])
             evaluation["first"], evaluation["count"] = first, end - first
-            evaluation["filled"] = np.count_nonzero(np.diff(share_ptr[share : end_share + 1]))
         self.launches.wait()
         self.launches.forget_graphs()
         self._listed[:] = self.valid

@@ -1,11 +1,11 @@
 """How the rows of all partitions are divided: into shares, whose sums are added up by themselves, and among devices.
 
     partitions, in the order of states    0  1  2 | 3  4 | 5  6  7 | 8 ...
-    shares, of about as many bytes            0   |   1  |    2    | ...     the same for any number of devices
+    shares, of about as many bytes            0   |   1  |    2    | ...     the same for groups of any size
     devices                                   0          |         1 ...     whole shares each
 
-A sum over all states is that of the shares' sums, in their order, and so the same on any number of devices. Arithmetic
-only; `policy/krylov.cu` adds up.
+A sum over all states is that of the shares' sums, in their order, and so the same on groups of any size. One device has
+one share: more of them cost its kernels up to 30%. Arithmetic only; `policy/krylov.cu` adds up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ooc_mdp.model.mdp import IntArray
 __all__ = ["RowShares"]
 
 SHARES = 24
-"""Of a large model: a multiple of 2, 3, 4, 6 and 8."""
+"""Of a large model on a group: a multiple of 2, 3, 4, 6 and 8."""
 MIN_CHUNKS = 1024
 """Of a share on average; smaller models are one share, since each takes every block some microseconds."""
 
@@ -46,7 +46,7 @@ class RowShares:
         chunks : of all of them.
         """
         order = np.argsort(first, kind="stable")
-        shares = SHARES if chunks >= SHARES * MIN_CHUNKS else 1
+        shares = SHARES if devices > 1 and chunks >= SHARES * MIN_CHUNKS else 1
         before = np.concatenate([[0], np.cumsum(nbytes[order])])
         aims = before[-1] * np.arange(shares + 1) / shares
         ptr = np.abs(before[None, :] - aims[:, None]).argmin(axis=1)
