@@ -219,7 +219,8 @@ class SolveOptions:
     device_memory: int | None = None
     """Bytes on the CUDA device in all; the cache gets what the rest leaves. None: `cache`, and the rest on top."""
     device: str = "auto"
-    """"cpu", "cuda:N", or "auto": the first CUDA device where CuPy finds one, else the CPU."""
+    """"cpu", "cuda:N", "cuda:N,M" (several devices as one), or "auto": the first CUDA device where CuPy finds one, else
+    the CPU."""
     kernel: str = DEFAULT_KERNEL
     """A word of `ooc_mdp.backends.device_kernels`. The default is the device's own engine, tiles on CUDA."""
     stopping: Stopping | None = None

@@ -8,7 +8,7 @@ tests take the words from there. Nothing of CUDA is imported before a backend is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -42,6 +42,9 @@ class DeviceKernels:
     device."""
     on_cpu: Callable[[], Backend] | None = None
     """Makes the backend that computes the same on the CPU; None where there is none."""
+    on_group: Callable[[Sequence[int]], Backend] | None = None
+    """Makes the backend of several CUDA devices by their numbers; None where there is none. Raises as `backend` does,
+    and OptionsError where the devices do not reach each other's memory."""
 
 
 def _tiles(device: int) -> Backend:
@@ -49,6 +52,14 @@ def _tiles(device: int) -> Backend:
     from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 
     return TiledBackend(CudaDevice(device))
+
+
+def _tiles_on_group(devices: Sequence[int]) -> Backend:
+    from ooc_mdp.backends.cuda.device import CudaDevice
+    from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+
+    first, *others = (CudaDevice(number) for number in devices)
+    return TiledBackend(first, others=others)
 
 
 def _simple(kernel: SimpleKernel, device: int) -> Backend:
@@ -77,6 +88,7 @@ DEVICE_KERNELS: Mapping[str, DeviceKernels] = MappingProxyType(
             assumptions="any store",
             advice="The default on a CUDA device, and the only one with policy iteration.",
             backend=_tiles,
+            on_group=_tiles_on_group,
         )
     }
     | {kernel.word: _entry(kernel) for kernel in SIMPLE_KERNELS}

@@ -22,7 +22,7 @@ def select_backend(
     threads: int | None = None,
     stopping: Stopping | None = None,
 ) -> Backend:
-    """The backend for "cpu", "cuda:N" or "auto"; a CUDA device sweeps many states at once, in no order.
+    """The backend for "cpu", "cuda:N", "cuda:N,M" or "auto"; CUDA devices sweep many states at once, in no order.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ def select_backend(
 
     Raises
     ------
-    OptionsError : no such word, no such device, a kernel that a CUDA device alone has, or `stopping` for a kernel that
-        is not simple.
+    OptionsError : no such word, no such device, a kernel that a CUDA device alone has, `stopping` for a kernel that is
+        not simple, or several devices for one, or that do not reach each other's memory.
     MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
     """
     chosen = device_kernels(kernel, stopping)
-    number = _cuda_number(device)
-    if number is None:
+    numbers = _cuda_numbers(device)
+    if not numbers:
         if kernel != DEFAULT_KERNEL:
             if chosen.on_cpu is None:
                 raise OptionsError(f"--kernel {kernel} needs a CUDA device; give --device cuda:0, or another kernel")
@@ -48,11 +48,17 @@ def select_backend(
         from ooc_mdp.backends.cpu.backend import CpuBackend
 
         return CpuBackend(sweep_order, threads)
-    return chosen.backend(number)
+    if len(numbers) == 1:
+        return chosen.backend(numbers[0])
+    if chosen.on_group is None:
+        raise OptionsError(
+            f"--kernel {kernel} runs on one device; give --device cuda:{numbers[0]}, or leave --kernel out"
+        )
+    return chosen.on_group(numbers)
 
 
 def select_rows(problem: Problem, device: str, note: Callable[[str], None] | None = None) -> Problem:
-    """The problem, its rows computed by what `device` says: "cpu", "cuda:N" or "auto".
+    """The problem, its rows computed by what `device` says: "cpu", "cuda:N" (of several the first) or "auto".
 
     Only control problems' rows can come from a GPU; "auto" leaves all others, those whose functions cannot be
     translated (`note` is called with the reason) and all on a machine without a GPU to the CPU.
@@ -66,8 +72,8 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
         return problem
     from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 
-    number = _cuda_number(device)
-    if number is None:
+    numbers = _cuda_numbers(device)
+    if not numbers:
         return problem
     if not isinstance(problem, DiscretisedProblem):
         if device == "auto":
@@ -75,7 +81,7 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
         raise OptionsError(f"{device} computes rows of control problems only, not those of {problem.name!r}; take cpu")
     from ooc_mdp.backends.cuda.control.rows import ControlRows, DeviceProblem, kernel_source
 
-    source = ControlRows(number)
+    source = ControlRows(numbers[0])
     try:
         kernel_source(problem)
     except OptionsError as error:
@@ -87,15 +93,21 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
     return DeviceProblem(problem, source)
 
 
-def _cuda_number(device: str) -> int | None:
-    """Number of the CUDA device, None for the CPU."""
+def _cuda_numbers(device: str) -> tuple[int, ...]:
+    """Numbers of the CUDA devices, none for the CPU."""
     if device == "cpu":
-        return None
-    match = re.fullmatch(r"cuda(?::([0-9]{1,6}))?", device)
+        return ()
+    match = re.fullmatch(r"cuda(?::([0-9]{1,6}(?:,[0-9]{1,6})*))?", device)
     if match is not None:
-        return int(match[1] or 0)
+        numbers = tuple(map(int, (match[1] or "0").split(",")))
+        if len(set(numbers)) < len(numbers):
+            raise OptionsError(f"--device {quote(device)} names a device twice; name each of them once")
+        return numbers
     if device != "auto":
-        raise OptionsError(f"unknown device {quote(device)}; there are cpu, cuda:0 (or another number), and auto")
+        raise OptionsError(
+            f"unknown device {quote(device)}; there are cpu, cuda:0 (or another number), cuda:0,1 (several as one), "
+            "and auto"
+        )
     from ooc_mdp.backends.cuda.device import device_count
 
-    return 0 if device_count() > 0 else None
+    return (0,) if device_count() > 0 else ()

@@ -174,7 +174,9 @@ class SolveChoices:
             rich_help_panel=_MEMORY,
         ),
     ] = None
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda:0.", rich_help_panel=_MEMORY)] = "auto"
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda:0, or cuda:0,1 (several as one).", rich_help_panel=_MEMORY)
+    ] = "auto"
     kernel: Annotated[
         str,
         typer.Option(

@@ -16,6 +16,7 @@ from emulated_device import EmulatedDevice
 from store_models import ModelSource, random_model
 from tiled_engine import TILE_STATES, MakeGroup, layout_of, on_group
 
+import ooc_mdp
 from ooc_mdp.backends.base import Backend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.io.conversion import ConvertOptions, convert
@@ -99,6 +100,13 @@ def test_a_solve_on_a_group_goes_on_from_one_devices_checkpoint(
     assert finished.outcome is Outcome.PROVED
     assert verify(store, unsaved_result(finished, store)).holds
     assert finished.statistics.loads > begun.statistics.loads
+
+
+def test_a_recomputed_table_is_solved_on_a_group(solve: Solve) -> None:
+    table = ooc_mdp.open_problem("mountain-car", {"grid": "12"}, partition_grid=[2, 2])
+    solution = solve(table, 2, 1, discount=0.1, epsilon=1e-3)
+    assert solution.outcome is Outcome.PROVED
+    assert verify(table, unsaved_result(solution, table)).holds
 
 
 def test_larger_slots_are_made_on_every_device(tmp_path: Path, solve: Solve, monkeypatch: pytest.MonkeyPatch) -> None:
