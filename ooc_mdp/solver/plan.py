@@ -89,6 +89,8 @@ class SolvePlan:
     def describe(self) -> str:
         """Lines for whoever looks on: the memory, and for simple kernels how many sweeps are enough."""
         lines = [self.memory.describe()]
+        if self.layout.devices > 1:
+            lines.append(f"each of the {self.layout.devices} devices takes at most what the device's plan names")
         if self.options.kernel != DEFAULT_KERNEL:
             lines.append(describe_sweep_bound(self.facts, self.options))
         return "\n".join(lines)

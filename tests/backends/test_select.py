@@ -70,5 +70,6 @@ def test_a_solve_on_several_devices_is_verified(
     ran = ooc("solve", store.path, *asked, "--device", "cuda:0,2", "--output", tmp_path / "r")
     assert ran.status == 0, ran.err
     assert "emulated:0, emulated:2" in ran.out
+    assert "each of the 2 devices takes at most what the device's plan names" in ran.err
     assert ooc("verify", store.path, tmp_path / "r").status == 0
     assert "names a device twice" in refused("solve", store.path, *asked, "--device", "cuda:0,0")
