@@ -1,7 +1,7 @@
 """What a model has besides its rows and a store does not keep: labels, valuations, names of actions.
 
 No value depends on it. A reader adds each kind with the names that it finds, from any thread, and `sentence` names them
-all, so that whoever looks for a label in a store learns why it is not there.
+all, so that somebody who looks for a label in a store learns why it is not there.
 """
 
 from __future__ import annotations
