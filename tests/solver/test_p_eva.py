@@ -49,12 +49,15 @@ def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch
         table=SimpleNamespace(partition_ptr=np.arange(0, 60, 10)),
         worst=lambda p: p[np.argsort(-levels[p], kind="stable")],
         peers=SimpleNamespace(count=1),
+        plan=SimpleNamespace(layout=SimpleNamespace(devices=1)),
     )
     everything = np.arange(5)
     assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
     state.peers.count = 2
     assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3]
     assert p_eva_on_device._largest_bounds(state, everything[:2]).tolist() == [0, 1]
+    state.plan.layout.devices = 2  # of a group, each of which sweeps as much as one
+    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
 
 
 class Beginning:
@@ -92,9 +95,9 @@ def test_a_device_replaces_an_eighth_of_its_slots_at_a_time_and_fills_unused_one
     stager = Beginning(slots, partitions < residents)
     state: Any = SimpleNamespace(
         stager=stager,
-        cache=SimpleNamespace(present=stager.present),
+        cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0),
         best=lambda p: p,
-        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots)),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1)),
     )
     p_eva_on_device._load(state, (partitions < dirty) | (partitions >= residents))
     assert stager.loading == list(range(residents, residents + begun))

@@ -208,7 +208,7 @@ def test_an_unknown_encoding_or_one_that_does_not_fit_is_refused(tmp_path: Path)
     with pytest.raises(StoreError, match=r"successors of .* is encoded as 'braids', which this program does not know"):
         open_store(store.path)
     with_field("probabilities", encoding=None)
-    with pytest.raises(StoreError, match=r"field probabilities of .* is stored as uint32"):
+    with pytest.raises(StoreError, match=r"field probabilities of .* is stored as 'uint32'"):
         open_store(store.path)
     with_field("probabilities", max_len=3)
     with pytest.raises(StoreError, match="max_len"):
