@@ -63,7 +63,7 @@ ANALYSIS_BYTES = 32
 """Bytes that the analysis takes for each state, the zero-reward components apart."""
 COMPONENT_BYTES = 100
 """Bytes for each state of a zero-reward or cheap component of several states: its numbers, exits of L and U, and in an
-evaluation what leaving it is worth."""
+evaluation the value of leaving it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Order:
         with self._lock:
             ready = [w for w in self._open if all(before.done for before in w.after)]
             if not ready:
-                assert not self._open, "work waits for what nobody does"
+                assert not self._open, "work waits for what no stream does"
                 return
             work = self._random.choice(ready)
             self._open.remove(work)

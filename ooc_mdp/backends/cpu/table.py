@@ -52,7 +52,7 @@ MAX_GATHERED = 2
 MAX_UNROLLED = 16
 """Actions of a state and successors of a row up to which loops are compiled for their number."""
 MIN_COMPILED_FOR = 256
-"""States of a partition that is worth loops of its own."""
+"""Least states of a partition for whose numbers of actions and successors loops are compiled."""
 _SWEPT = (
     "action_ptr",
     "successor_ptr",
@@ -165,10 +165,10 @@ class SweptTable:
 
     def __post_init__(self) -> None:
         t = self.table
-        worth = t.n_states >= MIN_COMPILED_FOR
+        large = t.n_states >= MIN_COMPILED_FOR
         spec = Specialisation(
-            (0,) * t.actions_per_state if worth and t.actions_per_state <= MAX_UNROLLED else (),
-            (0,) * t.successors_per_action if worth and t.successors_per_action <= MAX_UNROLLED else (),
+            (0,) * t.actions_per_state if large and t.actions_per_state <= MAX_UNROLLED else (),
+            (0,) * t.successors_per_action if large and t.successors_per_action <= MAX_UNROLLED else (),
             t.successors.dtype.type(0),
             t.probabilities.dtype.type(0),
             t.rewards.dtype.type(0),

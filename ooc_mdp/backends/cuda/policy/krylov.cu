@@ -70,7 +70,7 @@ template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& 
 #else
 
 // f(chunk, i, state) likewise, in chunks that this thread's block takes by their numbers among those of all devices. The
-// sums of each share go to every device; nobody here can know that all are there.
+// sums of each share go to every device; no thread here can know that all are there.
 template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, int kernel, double (&x)[3], F f) {
     const i64 behind = (blockIdx.x + gridDim.x - e.first % gridDim.x) % gridDim.x;
     const i64 end = e.first + e.count;

@@ -104,8 +104,8 @@ __device__ __forceinline__ void ask_for(const void* at, u32 bytes) {
 #define SCOPE ".gpu"
 #endif
 
-// What another block, of any device, wrote before it raised this value is seen by whoever reads after this, the block's
-// other threads behind a barrier included.
+// What another block, of any device, wrote before it raised this value is seen by what this thread reads from here on, and
+// the block's other threads after a barrier.
 __device__ __forceinline__ double load_acquire(const double* at) {
 #ifdef EMULATED_CUDA
     return *at;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void release_to_all() {
 #endif
 
 // `accumulated` of a tile becomes x, which only its owner raises: what this thread and others before a barrier wrote is seen
-// by whoever has acquired x. On a group each replica takes the same number after the values.
+// by a thread that has acquired x. On a group each replica takes the same number after the values.
 __device__ __forceinline__ void publish(const Engine& e, u32 id, double x) {
 #if MEMBERS > 1
     release_to_all();
