@@ -22,7 +22,7 @@ from numcodecs import blosc
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.store.chunk_file import CorruptChunkError, allocate
-from ooc_mdp.store.layout import Field, padded_length
+from ooc_mdp.store.layout import BLOCK_BYTES, Field, padded_length
 
 __all__ = ["HEADER_BYTES", "MAX_CHUNK_BYTES", "FrameHeader", "decode_frame", "encode_frame", "frame_header"]
 
@@ -100,7 +100,11 @@ def encode_frame(field: Field, values: npt.NDArray[Any], encoding: str | None = 
         padded[: values.size] = values
     codec = field.codec(encoding)
     frame: bytes = blosc.Blosc(
-        cname=codec.cname, clevel=codec.clevel, shuffle=_SHUFFLES[codec.shuffle], typesize=values.itemsize
+        cname=codec.cname,
+        clevel=codec.clevel,
+        shuffle=_SHUFFLES[codec.shuffle],
+        blocksize=BLOCK_BYTES,
+        typesize=values.itemsize,
     ).encode(padded)
     return frame
 

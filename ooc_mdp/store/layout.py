@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 __all__ = [
+    "BLOCK_BYTES",
     "FIELDS",
     "FORMAT",
     "FORMAT_VERSION",
@@ -94,6 +95,8 @@ class Codec:
     shuffle: Literal["noshuffle", "shuffle", "bitshuffle"]
 
 
+BLOCK_BYTES = 128 << 10
+"""Bytes of a frame's blocks, which a GPU decompresses one beside the other, and each of them in order."""
 _FAST = Codec("lz4", 5, "shuffle")
 _LARGE = Codec("lz4", 9, "shuffle")
 _STEPS = Codec("lz4", 9, "noshuffle")

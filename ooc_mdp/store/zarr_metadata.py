@@ -18,6 +18,7 @@ from zarr.storage import MemoryStore
 
 from ooc_mdp.store.chunk_file import write_file
 from ooc_mdp.store.layout import (
+    BLOCK_BYTES,
     FIELDS,
     FORMAT,
     FORMAT_VERSION,
@@ -113,7 +114,11 @@ def _array_like(dimensions: int, dtype: np.dtype[Any], codec: Codec | None) -> s
     compressors: list[Any] = [Crc32cCodec()]
     if codec is not None:
         blosc = BloscCodec(
-            typesize=dtype.itemsize, cname=codec.cname, clevel=codec.clevel, shuffle=codec.shuffle, blocksize=0
+            typesize=dtype.itemsize,
+            cname=codec.cname,
+            clevel=codec.clevel,
+            shuffle=codec.shuffle,
+            blocksize=BLOCK_BYTES,
         )
         compressors.insert(0, blosc)
     files: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.store import Store, check_store, inspect_store, open_store
 from ooc_mdp.store.blosc_frame import encode_frame
-from ooc_mdp.store.layout import FIELDS, SMALL_ARRAYS, padded_length, small_chunk_name
+from ooc_mdp.store.layout import BLOCK_BYTES, FIELDS, SMALL_ARRAYS, padded_length, small_chunk_name
 from ooc_mdp.store.mark import MARK_FILE
 
 
@@ -82,7 +82,11 @@ def test_metadata_are_byte_for_byte_what_zarr_writes(store: Store, tmp_path: Pat
     for path, (meta, length) in arrays.items():
         codec = meta.field.codec(meta.encoding)
         blosc = BloscCodec(
-            typesize=meta.stored.itemsize, cname=codec.cname, clevel=codec.clevel, shuffle=codec.shuffle, blocksize=0
+            typesize=meta.stored.itemsize,
+            cname=codec.cname,
+            clevel=codec.clevel,
+            shuffle=codec.shuffle,
+            blocksize=BLOCK_BYTES,
         )
         zarr.create_array(
             tmp_path / "zarr" / path,
