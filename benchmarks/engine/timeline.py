@@ -32,7 +32,7 @@ SWEEPS = "sweeps"
 _KERNELS = (
     (re.compile("decode_streams|plane_sums|plane_starts|write_values"), "decoding"),
     (re.compile("lay_out"), "layout"),
-    (re.compile("sweep|select|measure|report|mark_tiles_due|end_batch|gather|scatter"), SWEEPS),
+    (re.compile("sweep|select|solve_windows|measure|report|mark_tiles_due|end_batch|gather|scatter"), SWEEPS),
 )
 """Lanes of kernels by their names; the first that fits."""
 
@@ -139,7 +139,10 @@ def recorded(device: str) -> Iterator[Timeline]:
 
 
 def spans_of_trace(trace: dict[str, Any], known: float, timeline: Timeline) -> None:
-    """Put a Chrome trace's device events into lanes; its first one ended at `known` on the host's clock."""
+    """Put a Chrome trace's device events into lanes, of each device where there are several.
+
+    The first event ended at `known` on the host's clock.
+    """
     events = [
         e
         for e in trace.get("traceEvents", ())
@@ -150,10 +153,11 @@ def spans_of_trace(trace: dict[str, Any], known: float, timeline: Timeline) -> N
     first = min(events, key=lambda e: e["ts"])
     shift = known - (first["ts"] + first["dur"]) / 1e6
     lanes: dict[str, list[tuple[float, float]]] = {}
+    several = len({_device(e) for e in events}) > 1
     for e in events:
         if e is first:
             continue
-        lane = _lane(e)
+        lane = f"{_lane(e)} {_device(e)}" if several else _lane(e)
         begin = e["ts"] / 1e6 + shift
         lanes.setdefault(lane, []).append((begin, begin + e["dur"] / 1e6))
         moved = e.get("args", {}).get("bytes")
@@ -165,6 +169,11 @@ def spans_of_trace(trace: dict[str, Any], known: float, timeline: Timeline) -> N
             of_name["seconds"] += e["dur"] / 1e6
     for lane, spans in lanes.items():
         timeline.lanes[lane] = np.array(spans)
+
+
+def _device(event: dict[str, Any]) -> int:
+    """Number of an event's device."""
+    return int(event.get("args", {}).get("device", 0))
 
 
 def _lane(event: dict[str, Any]) -> str:
