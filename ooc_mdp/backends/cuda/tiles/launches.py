@@ -26,7 +26,7 @@ from ooc_mdp.backends.cuda.tiles.batch import ReportPart
 from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
-from ooc_mdp.backends.cuda.tiles.memory import TileMemory
+from ooc_mdp.backends.cuda.tiles.memory import CONTROL_PARAMETERS, TileMemory
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -144,10 +144,7 @@ class TileLaunches:
         control["batch_size"] = count
         control["batch_tiles"] = int(self._tiling.per_partition[partitions].max(initial=1))
         stream.upload(member.at["batch"], member.batch[:count])
-        # The sum over rounds lies between `limit` and `plain`, and stays.
-        bytes_of = control.view(np.uint8)
-        stream.upload(member.at["control"], bytes_of[:8])
-        stream.upload(member.at["control"] + 16, bytes_of[16:32])
+        stream.upload(member.at["control"], control.view(np.uint8)[:CONTROL_PARAMETERS])
         if all_due and count:
             self.kernels[number]["mark_tiles_due"](stream, count, 256, (member.engine,))
 

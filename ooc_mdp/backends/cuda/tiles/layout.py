@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type
 from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["MAX_ROUNDS", "SLOT_PARTS", "TILE_STATES", "SlotLayout", "SweepThread", "Tiling", "halo_dtype", "is_ragged"]
 
@@ -102,6 +103,18 @@ class Tiling:
         shape = _shape(tuple(extents.max(axis=0).tolist()), states)
         per_partition = np.prod(-(-extents // np.array(shape)), axis=1, dtype=np.int64)
         return cls(shape, extents, per_partition)
+
+    def first_colours(self, model: ModelFacts) -> IntArray:
+        """int64 [P]; colour of each partition's first tile, so that colours go on across borders of partitions.
+
+        1 where an odd number of tiles precede it along all axes of a grid of partitions, else 0.
+        """
+        grid = model.partition_grid
+        if grid is None or len(grid) != len(self.shape):
+            return np.zeros(self.per_partition.size, np.int64)
+        across = -(-self.extents // np.array(self.shape)).reshape(*grid, len(grid))
+        before = sum(np.cumsum(across[..., axis], axis) - across[..., axis] for axis in range(len(grid)))
+        return np.asarray(before).reshape(-1) % 2
 
     @property
     def box(self) -> int:

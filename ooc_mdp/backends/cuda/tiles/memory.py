@@ -26,7 +26,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["MemberMemory", "TileMemory", "header_bytes"]
+__all__ = ["CONTROL_PARAMETERS", "MemberMemory", "TileMemory", "header_bytes"]
 
 _DESCRIPTOR = np.dtype(
     [
@@ -37,24 +37,28 @@ _DESCRIPTOR = np.dtype(
         ("tiles", "u4"),
         ("extent", "u4", 7),
         ("stored", "i8"),
+        ("colour", "u4"),
     ],
     align=True,
 )
 _CONTROL = np.dtype(
     [
         ("limit", "f8"),
-        ("total_change", "f8"),
         ("plain", "u4"),
         ("most", "u4"),
         ("batch_size", "u4"),
         ("batch_tiles", "u4"),
+        ("total_change", "f8"),
         ("count", "u4", MAX_ROUNDS),
+        ("behind", "u4", MAX_ROUNDS),
         ("next", "u4", MAX_ROUNDS),
         ("largest", "u8", MAX_ROUNDS),
         ("batches", "u4"),
     ],
     align=True,
 )
+CONTROL_PARAMETERS = 24
+"""Bytes of it, from its begin, that are a batch's parameters; the rest is the kernels'."""
 _TILE_FIELDS = (
     "accumulated",
     "snapshot",
@@ -286,4 +290,5 @@ def _descriptors(model: ModelFacts, tiling: Tiling, division: Division) -> npt.N
     descriptors["tile"] = division.starts(tiling.per_partition)
     descriptors["extent"] = 1
     descriptors["extent"][:, : tiling.extents.shape[1]] = tiling.extents
+    descriptors["colour"] = tiling.first_colours(model)
     return descriptors

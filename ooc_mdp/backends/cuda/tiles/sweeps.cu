@@ -39,8 +39,8 @@ __device__ __forceinline__ double weight_of(const Engine& e, u32 id) {
 
 // --------------------------------------------------------------------------------------------------- the round
 
-// Calls act(id, due) for each tile of the batch, by whole warps, whose other threads have the id NOWHERE: whether the tile
-// must be visited, or its inputs, or what its last visit left under a larger limit, hold its residual above this one.
+// Calls act(id, p, due) for each tile of the batch, of partition p, by whole warps, whose other threads have the id NOWHERE:
+// whether the tile must be visited, or its inputs, or what its last visit left under a larger limit, hold its residual above this one.
 template <class Act> __device__ __forceinline__ void for_tiles(const Engine& e, int round, Act&& act) {
     const Control& c = *e.control;
     const i64 total = (i64)c.batch_size * c.batch_tiles, step = (i64)gridDim.x * blockDim.x;
@@ -48,8 +48,8 @@ template <class Act> __device__ __forceinline__ void for_tiles(const Engine& e, 
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < padded; i += step) {
         bool due = false;
         u32 id = NOWHERE;
+        const Descriptor& p = e.descriptors[e.batch[i < total ? i / c.batch_tiles : 0]];
         if (i < total) {
-            const Descriptor& p = e.descriptors[e.batch[i / c.batch_tiles]];
             const u32 tile = (u32)(i % c.batch_tiles);
             if (tile < p.tiles) {
                 id = p.tile + tile;
@@ -60,7 +60,7 @@ template <class Act> __device__ __forceinline__ void for_tiles(const Engine& e, 
                 }
             }
         }
-        act(id, due);
+        act(id, p, due);
     }
 }
 
@@ -72,11 +72,27 @@ __device__ __forceinline__ u32 place_in(u32* count, bool one) {
     return __shfl_sync(0xffffffffu, base, 0) + __popc(chosen & ((1u << lane) - 1));
 }
 
-// Work list of a round.
+// Tiles that share a face have different colours: whether the sum of a tile's places along all axes is odd.
+__device__ __forceinline__ u32 colour_of(const Descriptor& p, u32 tile) {
+    u32 sum = p.colour;
+#pragma unroll
+    for (int d = DIMS - 1; d >= 0; --d) {
+        const u32 across = (p.extent[d] + tile_shape[d] - 1) / tile_shape[d];
+        sum += tile % across;
+        tile /= across;
+    }
+    return sum & 1;
+}
+
+// Work list of a round: from the front those of one colour, from the back the others, which are visited after them. What is
+// visited beside its neighbours sees values that are changing, and is visited again.
 extern "C" __global__ void select_tiles(const Engine e, int round) {
-    for_tiles(e, round, [&](u32 id, bool due) {
-        const u32 at = place_in(&e.control->count[round], due);
-        if (due) e.work_list[at] = id;
+    Control& c = *e.control;
+    for_tiles(e, round, [&](u32 id, const Descriptor& p, bool due) {
+        const bool second = due && colour_of(p, id - p.tile), first = due && !second;
+        const u32 at = place_in(&c.count[round], first), behind = place_in(&c.behind[round], second);
+        if (first) e.work_list[at] = id;
+        if (second) e.work_list[e.tiles - 1 - behind] = id;
     });
 }
 
@@ -201,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
     __shared__ double before[STATES][THREADS];   // own values at the visit's begin
 #endif
     Control& c = *e.control;
-    const u32 count = c.count[round];
+    const u32 front = c.count[round], count = front + c.behind[round];
     if (blockIdx.x >= count) return;
     const u32 most = LOCAL ? c.most : 1;
     const bool first_warp = threadIdx.x < 32;
@@ -221,7 +237,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sweep_tiles(const 
     };
     // By thread 0: the place of the next tile in the work list. Each block begins with one of its own.
     auto claim = [&]() { return gridDim.x + atomicAdd(&c.next[round], 1u); };
-    auto tile_at = [&](u32 i) { return i < count ? e.work_list[i] : NOWHERE; };
+    auto tile_at = [&](u32 i) {
+        return i < count ? e.work_list[i < front ? i : (u32)e.tiles - 1 - (i - front)] : NOWHERE;
+    };
 
     if (first_warp) {
         u32 now = NOWHERE, coming = NOWHERE;
@@ -440,7 +458,7 @@ extern "C" __global__ void report_partitions(const Engine e, int rounds) {
 extern "C" __global__ void end_batch(const Engine e, int rounds) {
     Control& c = *e.control;
     c.total_change = total_change_of(c, rounds) * (1.0 + 4e-16);
-    for (int r = 0; r < MAX_ROUNDS; ++r) { c.count[r] = 0; c.next[r] = 0; c.largest[r] = 0; }
+    for (int r = 0; r < MAX_ROUNDS; ++r) { c.count[r] = c.behind[r] = c.next[r] = 0; c.largest[r] = 0; }
     ++c.batches;
 }
 

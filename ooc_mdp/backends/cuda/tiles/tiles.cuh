@@ -86,6 +86,7 @@ struct Descriptor {     // of a partition
     u32 tiles;
     u32 extent[7];      // of the box of its states, C order
     i64 stored;         // its first state in store order
+    u32 colour;         // of its first tile, 0 or 1
 };
 
 // Of a tile of a resident partition: what a visit must know before it can read anything else.
@@ -103,13 +104,14 @@ struct __align__(16) TileHeader {
 
 struct Control {
     double limit;         // residual at which a tile is left alone, plain or normalised
-    double total_change;  // sum over finished rounds of the largest change of any tile: the inputs of unlisted ones
     u32 plain;
     u32 most;             // iterations of a tile's visit
     u32 batch_size;       // partitions in the batch
     u32 batch_tiles;      // most tiles of one of them
-    u32 count[MAX_ROUNDS];
-    u32 next[MAX_ROUNDS];
+    double total_change;  // sum over finished rounds of the largest change of any tile: the inputs of unlisted ones
+    u32 count[MAX_ROUNDS];    // tiles at the front of a round's work list
+    u32 behind[MAX_ROUNDS];   // and at its back
+    u32 next[MAX_ROUNDS];     // that blocks have claimed beside their first ones
     u64 largest[MAX_ROUNDS];  // bits of the largest change in each round
     u32 batches;              // that have ended
 };
@@ -128,7 +130,7 @@ struct Engine {
     double* values;            // [states], in device order
     CHOICE* policy;
     const u32* batch;          // [batch_size] partitions of the batch
-    u32* work_list;            // [tiles of the batch] selected tiles; see take_values
+    u32* work_list;            // [tiles] selected tiles, from both ends; see take_values
     double* report;            // [batch_size, 10]
     u64* backups;              // [partitions]
     u64* measured;             // [5]

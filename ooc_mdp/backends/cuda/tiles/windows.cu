@@ -282,9 +282,9 @@ __device__ __forceinline__ u32 window_round_of(const Control& c, int launch, int
 extern "C" __global__ void select_windows(const Engine e, int round, int launch, int launches) {
     Control& c = *e.control;
     const u32 window_round = window_round_of(c, launch, launches);
-    for_tiles(e, round, [&](u32 id, bool due) {
+    for_tiles(e, round, [&](u32 id, const Descriptor&, bool due) {
         const bool trapped = id != NOWHERE && e.traps[id] && !(due && some_number(id, window_round) >> 30 == 0);
-        const u32 known = place_in(&c.count[round], trapped), at = place_in(&c.next[round], due && !trapped);
+        const u32 known = place_in(&c.count[round], trapped), at = place_in(&c.behind[round], due && !trapped);
         if (trapped) e.work_list[known] = id;
         else if (due) e.work_list[e.tiles - 1 - at] = id;
     });
@@ -357,7 +357,7 @@ extern "C" __global__ void __launch_bounds__(TILE) solve_windows(const Engine e,
                                                                   u32 most) {
     extern __shared__ __align__(128) double v[];
     const Control& c = *e.control;
-    const u32 window_round = window_round_of(c, launch, launches), known = c.count[round], due = c.next[round];
+    const u32 window_round = window_round_of(c, launch, launches), known = c.count[round], due = c.behind[round];
     auto of_round = [&](u32 i, u32 count) { return (u32)((i + (u64)window_round * most) % count); };
     for (u32 i = blockIdx.x; i < min(known, most) + min(due, most); i += gridDim.x) {
         if (i < min(known, most)) {
