@@ -40,8 +40,6 @@ Solve = Callable[..., Solution]
 
 @pytest.fixture
 def solve(group: MakeGroup, monkeypatch: pytest.MonkeyPatch) -> Solve:
-    monkeypatch.setattr("ooc_mdp.backends.cuda.policy.shares.MIN_CHUNKS", 0)  # small models are divided, too
-
     def run(
         store: Store, count: int, slots: int, seed: int = 0, run: RunOptions | None = None, **asked: Any
     ) -> Solution:

@@ -1,4 +1,4 @@
-"""A policy's rows on groups of devices: as on one device, and bit by bit as on groups of other sizes.
+"""A policy's rows on groups of devices: as on one device, whatever the order in which devices do their work.
 
 Groups are emulated, and do their work in any order that their streams allow; the same tests run on as many GPUs.
 """
@@ -38,12 +38,6 @@ from ooc_mdp.store import Store
 
 MakeKept = Callable[..., Kept]
 Stores = Callable[[str], Store]
-
-
-@pytest.fixture(autouse=True)
-def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models of any size are divided."""
-    monkeypatch.setattr("ooc_mdp.backends.cuda.policy.shares.MIN_CHUNKS", 0)
 
 
 @pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -109,23 +103,25 @@ def solver_state(kept: Kept, partitions: list[int], iterations: int) -> dict[str
 
 @pytest.mark.parametrize("partitions", [[0, 1, 2, 3], [3, 1]])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_solver_s_steps_are_the_same_on_groups_of_any_size_bit_by_bit(
+def test_the_solver_s_steps_repeat_bit_by_bit_and_are_those_of_one_device_but_for_rounding(
     name: str, partitions: list[int], stores: Stores, make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Division, "choose", Division.contiguous)  # states are in the order of one device
     store, found = stores(name), []
-    for count, seed in ((2, 1), (2, 2), (3, 3), (1, 0)):
+    for count, seed in ((2, 1), (2, 2), (3, 3), (3, 4), (1, 0)):
         kept = make_kept(store, count, seed)
         for vector in VECTORS:  # what no kernel writes is equal, too
             rows_of(kept)._group.clear(rows_of(kept)._streams, rows_of(kept).at[vector], 8 * store.n_states)
         rows_of(kept).launches.wait()
         found.append(solver_state(kept, partitions, 3))
-    *groups, alone = found
-    assert groups[0]["z"] != groups[0]["r"]
-    assert all(one == groups[0] for one in groups)
-    for vector in ("r", "p", "values"):  # sums have other parts on one device
-        one, other = (np.frombuffer(of[vector]) for of in (alone, groups[0]))
-        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-9 * np.abs(one).max())
+    two, two_again, three, three_again, alone = found
+    assert two["z"] != two["r"]
+    assert two == two_again
+    assert three == three_again
+    for vector in ("r", "p", "values"):  # sums have a part for each device
+        for group in (two, three):
+            one, other = (np.frombuffer(of[vector]) for of in (alone, group))
+            np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-9 * np.abs(one).max())
 
 
 def test_what_is_measured_is_what_one_device_measures(stores: Stores, make_kept: MakeKept) -> None:
@@ -178,12 +174,12 @@ def test_a_solver_whose_devices_do_not_meet_is_found_out(stores: Stores, monkeyp
     """By some order of work: the emulator is as unkind as devices may be."""
     store = stores("random")
 
-    def state(count: int, seed: int) -> dict[str, bytes]:
-        first, *others = emulated_group(count, seed)
+    def state(seed: int) -> dict[str, bytes]:
+        first, *others = emulated_group(2, seed)
         return solver_state(Kept(store, first, options=SOLVING, others=others), [0, 1, 2, 3, 4], 2)
 
-    right = state(3, 0)["z"]
-    assert state(2, 5)["z"] == right
+    right = state(4)["z"]
+    assert state(5)["z"] == right
     graph = DeviceGroup.graph
     monkeypatch.setattr(
         DeviceGroup,
@@ -193,7 +189,7 @@ def test_a_solver_whose_devices_do_not_meet_is_found_out(stores: Stores, monkeyp
     wrong = 0
     for seed in range(4):
         try:
-            wrong += state(2, seed)["z"] != right
+            wrong += state(seed)["z"] != right
         except AssertionError:  # devices have other scalars
             wrong += 1
     assert wrong
@@ -251,8 +247,8 @@ def test_the_plan_of_a_group_counts_the_rows_of_each_device(name: str, stores: S
     layout, alone = (
         of.layout(model, Needs(policy_rows=True, free=1 << 26)) for of in (backend, TiledBackend(first, TILE_STATES))
     )
-    sums = 24 * layout_of_rows._MAX_BLOCKS  # of a share
-    assert layout.device[ROWS] - 8 * sums < 0.7 * (alone.device[ROWS] - sums)
+    sums = 24 * layout_of_rows._MAX_BLOCKS
+    assert layout.device[ROWS] - sums < 0.5 * (alone.device[ROWS] - sums)
     backend.start(model, layout, None, None)
     backend.open_rows(stores(name).coupling)
     planned = sum(layout.device.values())

@@ -3,15 +3,12 @@
 //     (1 - g P) z = r + g P V - V,  V <- V + z         (BiCGSTAB, van der Vorst 1992)
 //
 // An iteration reads rows twice, as a sweep does once, and moves 168 bytes of each state more. Blocks stride over chunks,
-// so that a sum has few parts, one for each block: sums are taken in an order that depends on the number of blocks alone,
-// and a solver's steps repeat.
+// so that a sum has few parts, one for each block: sums are taken in an order that depends on the number of blocks and of
+// devices alone, and a solver's steps repeat.
 //
-// The scalars never leave the device. On one, the last block of a kernel to finish adds up the blocks' sums, and takes
-// the decisions. In a group, a sum has a part for each block and *share*, a range of chunks (shares.py); the last block of
-// a share writes its sums to every device, and once devices have met, each adds up the shares in their order and takes the
-// same decisions (krylov_settle). A block's chunks are those whose numbers are its own modulo the number of blocks. So
-// steps are the same, bit by bit, on groups of any size whose devices run equally many blocks. (On one device a part for
-// each share costs up to 30%.)
+// The scalars never leave the device. The last block of a kernel to finish adds up the blocks' sums. On one device it
+// takes the decisions, too. In a group it writes the device's sums to every device, and once devices have met, each adds
+// them up in the devices' order and takes the same decisions (krylov_settle).
 //
 // z is apart from V, which stays as it is until the host has seen what z is good for. Vectors and scalars stay as they are
 // until krylov_begin, so that the host may leave the solver after any iteration and continue.
@@ -33,82 +30,30 @@ __device__ __forceinline__ double product_of(const Evaluation& e, const Chunk& c
 
 // ---------------------------------------------------------------------------------------------------------- sums
 
-// Adds a block's two sums and maximum (at least 0) to those of `parts` blocks, of which the first has this number; true in
-// the one thread that then has them all in x.
-__device__ __forceinline__ bool finish(double* partials, u32* ticket, u32 first, u32 parts, double (&x)[3]) {
+// f(chunk, i, state) for every state of this device that has rows, which adds to two sums and a maximum (at least 0) in x;
+// true in the one thread that then has those of all blocks in x.
+template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, double (&x)[3], F f) {
     __shared__ bool last;
+    for_states(e, false, f);
     reduce<2>(x);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < 3; ++i) __stcg(partials + 3 * (i64)blockIdx.x + i, x[i]);
+        for (int i = 0; i < 3; ++i) __stcg(e.partials + 3 * (i64)blockIdx.x + i, x[i]);
         __threadfence();
-        last = atomicAdd(ticket, 1u) == parts - 1;
+        last = atomicAdd(e.ticket, 1u) == gridDim.x - 1;
     }
     __syncthreads();
     if (!last) return false;
     __threadfence();
     x[0] = x[1] = x[2] = 0.0;
-    for (u32 k = threadIdx.x; k < parts; k += BLOCK) {
-        const u32 block = first + k < gridDim.x ? first + k : first + k - gridDim.x;
-        x[0] += __ldcg(partials + 3 * (i64)block);
-        x[1] += __ldcg(partials + 3 * (i64)block + 1);
-        x[2] = fmax(x[2], __ldcg(partials + 3 * (i64)block + 2));
+    for (u32 block = threadIdx.x; block < gridDim.x; block += BLOCK) {
+        x[0] += __ldcg(e.partials + 3 * (i64)block);
+        x[1] += __ldcg(e.partials + 3 * (i64)block + 1);
+        x[2] = fmax(x[2], __ldcg(e.partials + 3 * (i64)block + 2));
     }
     reduce<2>(x);
-    if (threadIdx.x == 0) *ticket = 0;
+    if (threadIdx.x == 0) *e.ticket = 0;
     return threadIdx.x == 0;
 }
-
-#if MEMBERS == 1
-
-// f(chunk, i, state) for every state that has rows, which adds to two sums and a maximum in x; true in the one thread that
-// then has those of all blocks, and takes the decisions.
-template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, int, double (&x)[3], F f) {
-    for_states(e, false, f);
-    return finish(e.partials, e.tickets, 0, gridDim.x, x);
-}
-
-#else
-
-// f(chunk, i, state) likewise, in chunks that this thread's block takes by their numbers among those of all devices. The
-// sums of each share go to every device; no thread here can know that all are there.
-template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, int kernel, double (&x)[3], F f) {
-    const i64 behind = (blockIdx.x + gridDim.x - e.first % gridDim.x) % gridDim.x;
-    const i64 end = e.first + e.count;
-    i64 c = e.first + behind;
-    Chunk next;
-    if (c < end) next = e.chunks[behind];
-    for (u32 share = e.share; share < e.end_share && c < end; ++share) {
-        const i64 begin = e.shares[share], end_share = e.shares[share + 1];
-        if (c >= end_share) continue;
-        x[0] = x[1] = x[2] = 0.0;
-        while (c < end_share) {
-            const Chunk chunk = next;
-            c += gridDim.x;
-            if (c < end) next = e.chunks[c - e.first];
-            if (threadIdx.x < chunk.states) f(chunk, threadIdx.x, chunk.state + threadIdx.x);
-        }
-        double* partials = e.partials + 3 * (i64)gridDim.x * (share - e.share);
-        const u32 parts = (u32)min(end_share - begin, (i64)gridDim.x);
-        if (finish(partials, e.tickets + share, (u32)(begin % gridDim.x), parts, x))
-            for (int g = 0; g < MEMBERS; ++g)
-                for (int i = 0; i < 3; ++i) e.sums_of[g][3 * (e.all_shares * kernel + share) + i] = x[i];
-    }
-    return false;
-}
-
-// The totals of all shares, in their order, once devices have met.
-__device__ __forceinline__ void total_of(const Evaluation& e, int kernel, double (&x)[3]) {
-    const double* sums = e.sums_of[e.member] + 3 * e.all_shares * kernel;
-    x[0] = x[1] = x[2] = 0.0;
-    for (u32 share = 0; share < e.all_shares; ++share) {
-        if (e.shares[share] == e.shares[share + 1]) continue;
-        x[0] += __ldcg(sums + 3 * share);
-        x[1] += __ldcg(sums + 3 * share + 1);
-        x[2] = fmax(x[2], __ldcg(sums + 3 * share + 2));
-    }
-}
-
-#endif
 
 // ----------------------------------------------------------------------------------------------------- iterations
 
@@ -140,11 +85,27 @@ __device__ __forceinline__ void decide(const Evaluation& e, const double (&x)[3]
     }
 }
 
+// By the thread that has a device's sums: decide, or tell every device.
+template <int AFTER> __device__ __forceinline__ void settle(const Evaluation& e, const double (&x)[3], double step = 0.0) {
 #if MEMBERS > 1
+    for (int g = 0; g < MEMBERS; ++g)
+        for (int i = 0; i < 3; ++i) e.sums_of[g][3 * (MEMBERS * AFTER + e.member) + i] = x[i];
+#else
+    decide<AFTER>(e, x, step);
+#endif
+}
+
+#if MEMBERS > 1
+// On each device, once all have met.
 extern "C" __global__ void krylov_settle(const Evaluation e, int after) {
     if (threadIdx.x || (after != BEGIN && e.progress->state != RUNNING)) return;
-    double x[3];
-    total_of(e, after, x);
+    const double* sums = e.sums_of[e.member] + 3 * MEMBERS * after;
+    double x[3] = {0.0, 0.0, 0.0};
+    for (int g = 0; g < MEMBERS; ++g) {
+        x[0] += __ldcg(sums + 3 * g);
+        x[1] += __ldcg(sums + 3 * g + 1);
+        x[2] = fmax(x[2], __ldcg(sums + 3 * g + 2));
+    }
     if (after == BEGIN) decide<BEGIN>(e, x);
     else if (after == DIRECTION) decide<DIRECTION>(e, x);
     else if (after == MINIMISE) decide<MINIMISE>(e, x);
@@ -155,26 +116,26 @@ extern "C" __global__ void krylov_settle(const Evaluation e, int after) {
 // r = shadow = p = r + g P V - V; z = 0.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluation e) {
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, BEGIN, x, [&](const Chunk& c, u32 i, i64 state) {
+    if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
             const double r = backup_of(e, c, i, state) - e.values[state];
             e.r[state] = e.shadow[state] = e.p[state] = r;
             e.z[state] = 0.0;
             x[0] += r * r;
             x[2] = fmax(x[2], fabs(r));
         }))
-        decide<BEGIN>(e, x);
+        settle<BEGIN>(e, x);
 }
 
 // v = (1 - g P) p;  alpha = rho / (shadow v).
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_direction(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, DIRECTION, x, [&](const Chunk& c, u32 i, i64 state) {
+    if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
             const double v = product_of(e, c, i, state, e.p);
             e.v[state] = v;
             x[0] += e.shadow[state] * v;
         }))
-        decide<DIRECTION>(e, x);
+        settle<DIRECTION>(e, x);
 }
 
 // r, now s, = r - alpha v.
@@ -188,13 +149,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_half(const Evaluation
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_minimise(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, MINIMISE, x, [&](const Chunk& c, u32 i, i64 state) {
+    if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
             const double t = product_of(e, c, i, state, e.r);
             e.t[state] = t;
             x[0] += t * e.r[state];
             x[1] += t * t;
         }))
-        decide<MINIMISE>(e, x);
+        settle<MINIMISE>(e, x);
 }
 
 // z += alpha p + omega s;  r = s - omega t;  beta from the new rho = shadow r.
@@ -202,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
     if (e.progress->state != RUNNING) return;
     const double alpha = e.progress->alpha, omega = e.progress->omega;
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, STEP, x, [&](const Chunk&, u32, i64 state) {
+    if (sum_states(e, x, [&](const Chunk&, u32, i64 state) {
             const double s = e.r[state], r = s - omega * e.t[state];
             const double z = e.z[state] + alpha * e.p[state] + omega * s;
             e.z[state] = z;
@@ -211,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
             x[1] += bounded(fabs(z)) < infinity() ? r * r : infinity();
             x[2] = fmax(x[2], fabs(r));
         }))
-        decide<STEP>(e, x, alpha / omega);
+        settle<STEP>(e, x, alpha / omega);
 }
 
 // p = r + beta (p - omega v).

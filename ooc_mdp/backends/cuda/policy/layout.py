@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.group import parts_of
 from ooc_mdp.backends.cuda.layout import aligned, c_type
-from ooc_mdp.backends.cuda.policy.shares import RowShares
+from ooc_mdp.backends.cuda.policy.parts import RowParts
 from ooc_mdp.backends.cuda.tiles.layout import is_ragged
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
@@ -34,8 +34,8 @@ __all__ = [
     "descriptors_of",
     "evaluation_dtype",
     "kernel_defines",
+    "parts_of_rows",
     "reward_dtype",
-    "shares_of",
     "total_of",
     "varies",
 ]
@@ -75,15 +75,13 @@ ROWS = np.dtype([(name, "u8") for name in _ROW_FIELDS])
 @cache
 def evaluation_dtype(members: int) -> np.dtype[Any]:
     """The structure Evaluation of kernels for so many devices."""
-    addresses = ("values", "start", *VECTORS, "progress", "partials", "tickets", "row_sums", "results")
+    addresses = ("values", "start", *VECTORS, "progress", "partials", "ticket", "row_sums", "results")
     return np.dtype(
         [
             ("rows", ROWS),
             ("chunks", "u8"),
             ("count", "i8"),
-            ("first", "i8"),
-            ("shares", "u8"),
-            *((name, "u4") for name in ("share", "end_share", "all_shares", "member")),
+            ("member", "i8"),
             *((name, "u8") for name in addresses),
             ("discount", "f8"),
             ("progress_of", "u8", (members,)),
@@ -110,12 +108,12 @@ class RowSizes:
     """Bytes of whose multiples the parts of what is spread consist."""
 
     @classmethod
-    def of(cls, model: ModelFacts, shares: RowShares, blocks: int = _MAX_BLOCKS, page: int = 1) -> RowSizes:
+    def of(cls, model: ModelFacts, parts: RowParts, blocks: int = _MAX_BLOCKS, page: int = 1) -> RowSizes:
         """Where so many blocks of a device add up sums at the same time."""
         states, chunks = _states(model), _chunks(model)
-        ends = shares.ends(states)
-        entries = shares.ends(_pitches(states) * _widths(model))
-        partitions, count = states.size, shares.ptr.size - 1
+        ends = parts.ends(states)
+        entries = parts.ends(_pitches(states) * _widths(model))
+        partitions = states.size
         rows = {
             "successors": _times(4, entries),
             "probabilities": _times(model.probability_dtype.itemsize, entries),
@@ -126,12 +124,11 @@ class RowSizes:
         work = {
             "descriptors": _DESCRIPTOR.itemsize * partitions,
             "row_sums": 8 * partitions,
-            "chunks": _CHUNK.itemsize * int(np.diff(shares.ends(chunks), prepend=0).max()),
-            "shares": 8 * (count + 1),
+            "chunks": _CHUNK.itemsize * int(np.diff(parts.begins(chunks)).max()),
             "progress": PROGRESS.itemsize,
-            "partials": 24 * blocks * int(np.diff(shares.device_ptr).max()),
-            "tickets": 4 * count,
-            "sums": 24 * _DECISIONS * count,
+            "partials": 24 * blocks,
+            "ticket": 4,
+            "sums": 24 * _DECISIONS * parts.devices,
             "results": 8 * RESULTS * partitions,
             "batch": 4 * partitions,
             "improved": 8 * IMPROVED * partitions,
@@ -173,17 +170,17 @@ def _times(itemsize: int, ends: Ends) -> Ends:
     return tuple(itemsize * end for end in ends)
 
 
-def shares_of(model: ModelFacts, first: IntArray | None = None, devices: int = 1) -> RowShares:
+def parts_of_rows(model: ModelFacts, first: IntArray | None = None, devices: int = 1) -> RowParts:
     """How a model's rows are divided.
 
     Parameters
     ----------
     first : int64 [P]; first state of each partition as the devices number them; None as the store does.
     """
-    states, chunks = _states(model), _chunks(model)
+    states = _states(model)
     entry = 4 + model.probability_dtype.itemsize
     nbytes = entry * _pitches(states) * _widths(model) + 8 * (4 + len(VECTORS)) * states
-    return RowShares.of(model.partition_ptr[:-1] if first is None else first, nbytes, int(chunks.sum()), devices)
+    return RowParts.of(model.partition_ptr[:-1] if first is None else first, nbytes, devices)
 
 
 def _chunks(model: ModelFacts) -> IntArray:
@@ -217,27 +214,27 @@ def total_of(sizes: Mapping[str, int]) -> int:
     return sum(map(aligned, sizes.values()))
 
 
-def descriptors_of(model: ModelFacts, shares: RowShares) -> npt.NDArray[Any]:
+def descriptors_of(model: ModelFacts, parts: RowParts) -> npt.NDArray[Any]:
     """RowsDescriptor [P]: where the planes of each partition's rows begin, their pitches and widths."""
     states, widths = _states(model), _widths(model)
     pitches = _pitches(states)
     descriptors = np.zeros(states.size, _DESCRIPTOR)
     descriptors["pitch"], descriptors["width"] = pitches, widths
-    descriptors["entries"] = shares.starts(pitches * widths)
+    descriptors["entries"] = parts.starts(pitches * widths)
     return descriptors
 
 
 def chunks_of(
-    model: ModelFacts, kept: npt.NDArray[np.bool_], descriptors: npt.NDArray[Any], shares: RowShares
+    model: ModelFacts, kept: npt.NDArray[np.bool_], descriptors: npt.NDArray[Any], parts: RowParts
 ) -> tuple[npt.NDArray[Any], IntArray]:
-    """Chunks of all states of the partitions that are kept (bool [P]), in the order of states, and where shares begin.
+    """Chunks of all states of the partitions that are kept (bool [P]), in the order of states; where devices' begin.
 
     Returns
     -------
-    Chunk [chunks], and int64 [shares + 1]: numbers of chunks.
+    Chunk [chunks], and int64 [devices + 1]: numbers of chunks.
     """
-    states, first = _states(model), shares.starts(_states(model))
-    partitions = shares.order[kept[shares.order]]
+    states, first = _states(model), parts.starts(_states(model))
+    partitions = parts.order[kept[parts.order]]
     counts = -(-states[partitions] // BLOCK)
     owner = np.repeat(partitions, counts)
     begin = BLOCK * (np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts))
@@ -247,7 +244,7 @@ def chunks_of(
     chunks["entry"] = descriptors["entries"][owner] + begin
     chunks["states"] = np.minimum(states[owner] - begin, BLOCK)
     chunks["pitch"], chunks["width"] = descriptors["pitch"][owner], descriptors["width"][owner]
-    return chunks, shares.chunk_ptr(np.where(kept, _chunks(model), 0))
+    return chunks, parts.begins(np.where(kept, _chunks(model), 0))
 
 
 def kernel_defines(model: ModelFacts, members: int = 1) -> dict[str, str | int]:

@@ -45,20 +45,18 @@ struct Evaluation {
     PolicyRows rows;
     const Chunk* chunks;   // of this device
     i64 count;
-    i64 first;             // number of the first of them among those of all devices
-    const i64* shares;     // [all_shares + 1] numbers of the chunks at which shares begin, of all devices
-    u32 share, end_share, all_shares, member;   // this device's shares; its place in the group
+    i64 member;            // this device's place in the group
     double* values;
     double* start;         // values at the beginning
     double *z, *r, *shadow, *p, *v, *t;   // [states] of the solver
     Progress* progress;
-    double* partials;      // [shares of this device, blocks, 3]
-    u32* tickets;          // [all_shares] 0 between kernels
+    double* partials;      // [blocks, 3]
+    u32* ticket;           // 0 between kernels
     const double* row_sums;   // [partitions]
     u64* results;            // [partitions, RESULTS]
     double discount;
     Progress* progress_of[MEMBERS];   // of every device
-    double* sums_of[MEMBERS];   // [DECISIONS, all_shares, 3]
+    double* sums_of[MEMBERS];   // [DECISIONS, MEMBERS, 3] on every device
 };
 
 __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }

@@ -1,6 +1,6 @@
 """A policy's rows on the devices of a group: where they lie, their improvement, and what evaluations report of them.
 
-Rows lie in the devices' memory, divided among them (`shares.py`), or in page-locked memory of the host that kernels
+Rows lie in the devices' memory, divided among them (`parts.py`), or in page-locked memory of the host that kernels
 read where they would not fit. Nothing here knows tables or tiles: `policy/improve.cu` writes the rows. How kernels are
 launched is in `launches.py`, when an evaluation sweeps and when it solves in `evaluation.py`.
 """
@@ -27,7 +27,7 @@ from ooc_mdp.backends.cuda.policy.layout import (
     RowSizes,
     chunks_of,
     descriptors_of,
-    shares_of,
+    parts_of_rows,
     total_of,
 )
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
@@ -75,11 +75,11 @@ class DeviceRows:
                 f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
             )
         self._group, self._streams, self._model = group, tuple(streams), model
-        self._shares = shares_of(model, first, len(group))
-        self._descriptors = descriptors_of(model, self._shares)
+        self._parts = parts_of_rows(model, first, len(group))
+        self._descriptors = descriptors_of(model, self._parts)
         self.options = EvaluationOptions()
         self.launches = RowLaunches(group, self._streams, model)
-        sizes = RowSizes.of(model, self._shares, self.launches.most_blocks, group.page)
+        sizes = RowSizes.of(model, self._parts, self.launches.most_blocks, group.page)
         free = min(group.memory_free())
         room = free if room is None else min(room, free)
         placed = sizes.placed(room)
@@ -121,7 +121,7 @@ class DeviceRows:
         devices, page : of a group: how many, and the bytes of whose multiples their parts consist.
         first : int64 [P]; first state of each partition as the devices number them; None as the store does.
         """
-        return RowSizes.of(model, shares_of(model, first, devices), page=page).on_device(True, True)
+        return RowSizes.of(model, parts_of_rows(model, first, devices), page=page).on_device(True, True)
 
     @staticmethod
     def placed(
@@ -131,7 +131,7 @@ class DeviceRows:
 
         What must lie on the devices may take more than that. The other parameters are those of :meth:`nbytes`.
         """
-        sizes = RowSizes.of(model, shares_of(model, first, devices), page=page)
+        sizes = RowSizes.of(model, parts_of_rows(model, first, devices), page=page)
         on_device, solves = sizes.placed(room) or (False, False)
         return sizes.on_device(on_device, solves), 0 if on_device else total_of(sizes.in_host())
 
@@ -159,7 +159,7 @@ class DeviceRows:
             self._own.append(own)
 
     def _fill_structures(self) -> None:
-        """What kernels are given: addresses, and which shares are whose."""
+        """What kernels are given."""
         self.rows = [np.zeros((), ROWS) for _ in self._own]
         """The structure PolicyRows of each device, for kernels that write rows."""
         for member, (own, rows) in enumerate(zip(self._own, self.rows, strict=True)):
@@ -168,12 +168,10 @@ class DeviceRows:
                 rows[name] = at[name]
             evaluation = self.launches.evaluations[member]
             evaluation["rows"] = rows
-            names = ("chunks", "shares", "start", "progress", "partials", "tickets", "row_sums", "results")
+            names = ("chunks", "start", "progress", "partials", "ticket", "row_sums", "results")
             for name in (*names, *VECTORS):
                 evaluation[name] = at.get(name, 0)
-            evaluation["share"], evaluation["end_share"] = self._shares.device_ptr[member : member + 2]
-            evaluation["all_shares"], evaluation["member"] = self._shares.ptr.size - 1, member
-            evaluation["discount"] = self._model.discount
+            evaluation["member"], evaluation["discount"] = member, self._model.discount
             evaluation["progress_of"] = [of["progress"] for of in self._own]
             evaluation["sums_of"] = [of["sums"] for of in self._own]
 
@@ -182,7 +180,7 @@ class DeviceRows:
         for own, stream in zip(self._own, self._streams, strict=True):
             stream.upload(own["descriptors"], self._descriptors)
             stream.upload(own["row_sums"], row_sums)
-            stream.clear(own["tickets"], sizes.work["tickets"])
+            stream.clear(own["ticket"], sizes.work["ticket"])
         for name in ("p", "r") if self.solves else ():  # partitions without rows stay at 0
             self._group.clear(self._streams, self.at[name], sizes.vectors[name][-1])
         self.launches.wait()
@@ -274,13 +272,11 @@ class DeviceRows:
         """The chunks of all partitions with rows, each device's in its list."""
         if np.array_equal(self._listed, self.valid):
             return
-        chunks, share_ptr = chunks_of(self._model, self.valid, self._descriptors, self._shares)
-        for evaluation, own, stream in zip(self.launches.evaluations, self._own, self._streams, strict=True):
-            share, end_share = int(evaluation["share"]), int(evaluation["end_share"])
-            first, end = int(share_ptr[share]), int(share_ptr[end_share])
-            stream.upload(own["shares"], share_ptr)
-            stream.upload(own["chunks"], chunks[first:end])
-            evaluation["first"], evaluation["count"] = first, end - first
+        chunks, ptr = chunks_of(self._model, self.valid, self._descriptors, self._parts)
+        for member, (own, stream) in enumerate(zip(self._own, self._streams, strict=True)):
+            begin, end = ptr[member : member + 2].tolist()
+            stream.upload(own["chunks"], chunks[begin:end])
+            self.launches.evaluations[member]["count"] = end - begin
         self.launches.wait()
         self.launches.forget_graphs()
         self._listed[:] = self.valid
