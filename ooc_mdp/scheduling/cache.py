@@ -131,6 +131,10 @@ class PartitionCache(Generic[T]):
         """Number of the place where a partition is held."""
         return self._places[partition]
 
+    def room(self, place: int = 0) -> int:
+        """Bytes of a place that are free without an eviction."""
+        return self.budget - self._used[place]
+
     def make_room(self, size: int, keep: Callable[[int], bool] | None = None, place: int = 0) -> bool:
         """Evict entries of a place, the least recently used first, until `size` bytes fit there.
 
@@ -218,6 +222,17 @@ class PartitionCache(Generic[T]):
     def pin(self, partition: int, pinned: bool) -> None:
         """Keep an entry from eviction while it is in use."""
         self._entries[partition].pinned = pinned
+
+    def pin_all(self, partitions: Sequence[int]) -> list[T]:
+        """Contents of resident partitions, which are pinned; no accesses until :meth:`access` counts them."""
+        contents = []
+        for p in partitions:
+            entry = self._entries[p]
+            if entry.content is None:
+                raise KeyError(f"partition {p} is reserved but not loaded")
+            contents.append(entry.content)
+            entry.pinned = True
+        return contents
 
     def access_all(self, partitions: Sequence[int]) -> tuple[list[T], list[bool]]:
         """:meth:`access` to many, in this order, which are pinned: contents, and which were hits."""

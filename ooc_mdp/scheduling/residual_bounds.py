@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.backends.base import RESIDUALS, VisitReport
 from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP, Contraction, underflow_of
@@ -195,6 +196,13 @@ class ResidualBounds:
     def dependents(self, q: int) -> IntArray:
         """Partitions that read boundary values of q, without q."""
         return self._dependents[self._ptr[q] : self._ptr[q + 1]]
+
+    def readers(self, q: IntArray) -> npt.NDArray[np.bool_]:
+        """bool [P]: partitions that read boundary values of any of these but themselves."""
+        found = np.zeros(self.own_mass.size, np.bool_)
+        if q.size:
+            found[self._dependents[_ranges(self._ptr, q)[0]]] = True
+        return found
 
     def of(self, p: int) -> FloatArray:
         """float64 [4]: what is known of p, as in `RESIDUALS`."""

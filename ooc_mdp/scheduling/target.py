@@ -64,7 +64,8 @@ class Target:
         reward_span: float,
         owned: npt.NDArray[np.bool_] | None = None,
     ) -> None:
-        self._owned = owned
+        self.owned = owned
+        """bool [P]: partitions that are not others' affair; None: all."""
         self._options = options
         self._bounds = bounds
         self._floor = reward_span
@@ -120,7 +121,7 @@ class Target:
     def bounds(self) -> FloatArray:
         """float64 [P]: the bounds in force; 0 for partitions that are others' affair."""
         levels = self._bounds.plain() if self.plain else self._bounds.normalised()
-        return levels if self._owned is None else np.where(self._owned, levels, 0.0)
+        return levels if self.owned is None else np.where(self.owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions whose bound, rounding included, is above the target in force.
@@ -128,7 +129,7 @@ class Target:
         Once there are none, those that were not measured yet: nothing is proved before they were, and they come last.
         """
         above = self._above()
-        return above if above.any() else ~self._bounds.measured & (True if self._owned is None else self._owned)
+        return above if above.any() else ~self._bounds.measured & (True if self.owned is None else self.owned)
 
     def believe_small_arrays(self) -> None:
         """Let bounds that follow from the store's small arrays count as measured, unless these alone meet the target.
@@ -140,7 +141,7 @@ class Target:
 
     def _above(self) -> npt.NDArray[np.bool_]:
         above = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
-        return above if self._owned is None else above & self._owned
+        return above if self.owned is None else above & self.owned
 
     def reached(self) -> bool:
         """Whether sweeps are done; tightens a stand-in target that turns out too large."""

@@ -36,9 +36,15 @@ VISIT_TOLERANCE = 0.25
 """A visit leaves its partitions at this share of the target, so that small changes next door do not call them back."""
 
 
+_NONE: IntArray = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Partitions that are held in the cache while something is done with them."""
+    """Partitions that are held in the cache while something is done with them.
+
+    The first of them are taken up, and have their `hits`; the others are there in case it comes to them.
+    """
 
     partitions: IntArray
     residents: Sequence[Resident]
@@ -105,19 +111,24 @@ class SolveState:
     # ---------------------------------------------------------------------------------------------- obtain
 
     @contextmanager
-    def access(self, partitions: IntArray) -> Iterator[Access]:
+    def access(self, partitions: IntArray, beside: IntArray = _NONE) -> Iterator[Access]:
         """Partitions loaded now where they must be, counted, and kept from eviction until the block ends.
 
         Room for all of them must be there: those that come after the first are resident, or the only one.
+
+        Parameters
+        ----------
+        beside : residents that may be swept, too, and count if they are.
         """
-        p = partitions.tolist()
+        p, others = partitions.tolist(), beside.tolist()
         for q in p:
             self.stager.load(q)
         residents, hits = self.cache.access_all(p)
+        residents += self.cache.pin_all(others)
         try:
-            yield Access(partitions, residents, np.array(hits, np.bool_))
+            yield Access(np.concatenate([partitions, beside]), residents, np.array(hits, np.bool_))
         finally:
-            for q in p:
+            for q in p + others:
                 self.cache.pin(q, False)
 
     # ----------------------------------------------------------------------------------------------- sweep
@@ -145,12 +156,17 @@ class SolveState:
         bounds.propagate(p[moved], report.boundary_rise[moved], report.boundary_fall[moved])
         if report.joint:
             bounds.settle(p, own)
-        self.visited[p] = True
         self.see_range(p, report.smallest_value, report.largest_value)
         self.priority.after_visit(p, report)
         self.peers.boundary_changed(p[moved])
         self.changes += report.changed
-        self._count(access, report.sweeps, int(report.backups.sum()))
+        first = access.hits.size
+        taken_up = report.backups > 0
+        taken_up[:first] = True
+        others = [self.cache.access(q)[1] for q in p[first:][taken_up[first:]].tolist()]
+        self.visited[p[taken_up]] = True
+        hits = np.concatenate([access.hits, np.array(others, np.bool_)])
+        self._count(p[taken_up], hits, report.sweeps[taken_up], int(report.backups.sum()))
 
     def apply_remote(self, partitions: IntArray, rise: FloatArray, fall: FloatArray, value: FloatArray) -> None:
         """Boundary values of partitions changed, by visits of other solvers, which only now tell us.
@@ -179,14 +195,14 @@ class SolveState:
             starts = self.table.partition_ptr[:-1]
             self.see_range(slice(None), np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
 
-    def _count(self, access: Access, sweeps: IntArray, backups: int) -> None:
-        """Counters, history and trace of an access."""
+    def _count(self, partitions: IntArray, hits: npt.NDArray[np.bool_], sweeps: IntArray, backups: int) -> None:
+        """Counters, history and trace of partitions that were taken up."""
         counters = self.counters
-        counters.visits += int(np.count_nonzero(~access.hits))
+        counters.visits += int(np.count_nonzero(~hits))
         counters.sweeps += int(sweeps.sum())
         counters.backups += backups
-        self.history.visit_each(access.partitions, access.hits, sweeps, self.seconds())
-        for p, hit, count in zip(access.partitions, access.hits, sweeps, strict=True) if self.trace else ():
+        self.history.visit_each(partitions, hits, sweeps, self.seconds())
+        for p, hit, count in zip(partitions, hits, sweeps, strict=True) if self.trace else ():
             self._trace_access(int(p), False, bool(hit), int(count))
 
     def _trace_access(self, partition: int, auxiliary: bool, hit: bool, sweeps: int) -> None:
@@ -224,7 +240,7 @@ class SolveState:
         p = access.partitions
         self.bounds.settle(p, found.measured)
         self.visited[p] = True
-        self._count(access, np.ones(p.size, np.int64), sum(r.n_states for r in access.residents))
+        self._count(p, access.hits, np.ones(p.size, np.int64), sum(r.n_states for r in access.residents))
 
     def record_evaluation(self, found: Evaluation, kept: npt.NDArray[np.bool_], residuals: FloatArray) -> None:
         """The policy is being evaluated on its rows: what has been done since the last report.

@@ -54,8 +54,8 @@ def p_eva_on_device(s: SolveState) -> Steps:
             return Outcome.PRECISION_LIMIT  # all that is dirty was swept just now, and no value changed
         swept, changes = here if idle else _largest_bounds(s, here), s.changes
         if swept.size:
-            with s.access(swept) as access:
-                visit = s.backend.relax(access.residents, s.limits(swept, VISIT_SWEEPS))
+            with s.access(swept, _readers(s, swept, is_dirty)) as access:
+                visit = s.backend.relax(access.residents, s.limits(access.partitions, VISIT_SWEEPS))
                 try:
                     _load(s, is_dirty)
                     _load_until_done(s, visit, is_dirty)
@@ -74,6 +74,11 @@ def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
         return here
     best = s.worst(here)
     return best[np.cumsum(sizes[best]) - sizes[best] < most]
+
+
+def _readers(s: SolveState, swept: IntArray, dirty: npt.NDArray[np.bool_]) -> IntArray:
+    """Clean residents that read what is swept: a change that reaches them goes on within the same batch."""
+    return np.flatnonzero(s.bounds.readers(swept) & ~dirty & s.cache.present)
 
 
 def _load_until_done(s: SolveState, visit: Visit, dirty: npt.NDArray[np.bool_]) -> None:
@@ -108,3 +113,22 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
         if s.cache.place_of(p) not in full and not s.stager.prefetch(p, keep):
             full.add(s.cache.place_of(p))
     s.stager.readahead(wanted[free : free + READAHEAD])
+    if s.stager.free_slots() > 0:
+        _load_ahead(s, dirty)
+
+
+def _load_ahead(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
+    """Begin to read clean partitions that read dirty ones, into room that is free: changes are on their way to them."""
+    size, places = s.plan.layout.entry_bytes or 0, range(s.plan.layout.devices)
+    free = np.array([s.cache.room(place) >= size for place in places])
+    if not free.any():
+        return
+    ahead = s.bounds.readers(np.flatnonzero(dirty)) & ~dirty & ~s.cache.present
+    if s.target.owned is not None:
+        ahead &= s.target.owned
+    ahead[s.stager.in_flight()] = False
+    for p in s.best(np.flatnonzero(ahead)).tolist():
+        if s.stager.free_slots() <= 0:
+            break
+        if free[s.cache.place_of(p)]:
+            free[s.cache.place_of(p)] = s.stager.prefetch(p, lambda q: True)
