@@ -27,18 +27,12 @@ from ooc_mdp.distributed.messages import (
     EvictRequest,
     NoSuchRun,
     PostRequest,
-    ReleaseRequest,
     Status,
     StatusRequest,
     Subscribe,
     Update,
     Values,
     WorkerRequest,
-)
-from ooc_mdp.distributed.remote_memory import (
-    ExposedArrays,
-    RemoteHandle,
-    can_attach,
 )
 from ooc_mdp.distributed.staging import NodeStaging
 from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions, run_worker
@@ -50,10 +44,6 @@ OPERATION = "ooc_mdp"
 """Name of the plugin, and of the operation that workers answer."""
 _SEND_SECONDS = 10.0
 """After which a small message counts as lost."""
-_MAX_EXPOSED = 2
-"""Answers that a coordinator reads at the same time: a snapshot, and partitions that are migrated meanwhile."""
-_EXPOSED_SECONDS = 60.0
-"""For which arrays stay exposed after their worker has ended, since the coordinator may still read them."""
 _ATTEMPTS = 5
 _METRICS: dict[str, Callable[[Status], float]] = {
     "ooc-mdp hit rate": lambda s: s.statistics.hit_rate,
@@ -81,8 +71,6 @@ class SolverPlugin(WorkerPlugin):
         self._mailboxes: dict[str, Mailbox] = {}
         self._staging: dict[str, NodeStaging] = {}
         """The staged copies of each run that has some."""
-        self._exposed: dict[str, dict[int, ExposedArrays]] = {}
-        """Arrays that the coordinator may read, by run and number of the command."""
         self._handlers: dict[type[WorkerRequest], Callable[[str, Mailbox, Any], Coroutine[Any, Any, object]]] = {
             StatusRequest: self._status,
             PostRequest: self._post,
@@ -131,14 +119,10 @@ class SolverPlugin(WorkerPlugin):
             del self._mailboxes[run]
             if run in self._staging:
                 mailbox.loop.run_in_executor(None, self._staging.pop(run).close)
-            if run in self._exposed:
-                mailbox.loop.call_later(_EXPOSED_SECONDS, self._exposed.pop, run, None)
 
     async def handle(self, run: str, request: Any) -> Any:
         """Answer a `WorkerRequest` of the coordinator or another worker, in serialised form."""
         request = unwrapped(request)
-        if isinstance(request, ReleaseRequest):  # which a worker that has ended still answers for a while
-            return to_serialize(self._release(run, request))
         mailbox = self._mailboxes.get(run)
         if mailbox is None:
             return to_serialize(NoSuchRun())
@@ -161,23 +145,11 @@ class SolverPlugin(WorkerPlugin):
             self.close(run, mailbox.number)
         return Accepted()
 
-    async def _command(self, run: str, mailbox: Mailbox, request: CommandRequest) -> Values | RemoteHandle | None:
+    async def _command(self, run: str, mailbox: Mailbox, request: CommandRequest) -> Values | None:
         waiting = Request(request.command)
         mailbox.put(waiting)
         answer: Values | None = await asyncio.wrap_future(waiting.answer)
-        if isinstance(answer, Values) and can_attach(request.asker):
-            exposed = ExposedArrays(answer)
-            if exposed.worthwhile:
-                kept = self._exposed.setdefault(run, {})
-                kept[request.command.number] = exposed
-                if len(kept) > _MAX_EXPOSED:
-                    del kept[min(kept)]
-                return exposed.handle()
         return answer
-
-    def _release(self, run: str, request: ReleaseRequest) -> Any:
-        exposed = self._exposed.get(run, {}).pop(request.number, None)
-        return None if exposed is None else exposed.answer if request.whole else True
 
 
 def unwrapped(message: Any) -> Any:

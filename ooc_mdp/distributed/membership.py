@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from ooc_mdp.distributed.messages import (
     MIN_BANDWIDTH,
@@ -29,7 +29,6 @@ from ooc_mdp.distributed.messages import (
     Values,
     WorkerRequest,
 )
-from ooc_mdp.distributed.remote_memory import RemoteAnswer
 from ooc_mdp.errors import OocMdpError
 
 __all__ = ["Member", "Membership", "Transport", "WorkersLostError", "run_in_thread"]
@@ -51,7 +50,7 @@ class Transport(Protocol):
     """How the coordinator reaches the workers."""
 
     async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
-        """Return the worker's answer, or `RemoteAnswer`; raises OSError, TimeoutError or NoSuchRunError."""
+        """Return the worker's answer; raises OSError, TimeoutError or NoSuchRunError."""
         ...
 
     async def lost(self, number: int) -> bool:
@@ -271,34 +270,17 @@ class Membership:
 
         Parameters
         ----------
-        receive : copies the answer, on a thread of its own: once this method returns, `values` and `policy` may be
-            freed. It may be called again after an OSError.
+        receive : copies the answer, on a thread of its own.
         """
         asking = self.transport.request(number, CommandRequest(self._numbered(what)), timeout)
         try:
             answer = await self._answer_unless(number, asking, self.by_number[number].gone, self.stopping)
         except NoSuchRunError:
             return None
-        if isinstance(answer, RemoteAnswer):
-            return await self._copy_answer(number, answer, receive)
         if not isinstance(answer, Values):
             return None
         await run_in_thread(receive, answer)
         return answer
-
-    async def _copy_answer(self, number: int, remote: RemoteAnswer, receive: Callable[[Values], None]) -> Values | None:
-        try:
-            await run_in_thread(receive, remote.answer)
-            copied = True
-        except OSError:  # then it is sent over the connection
-            copied = False
-        whole = await self._answer_unless(number, remote.release(copied), self.by_number[number].gone, self.stopping)
-        if copied:  # if the arrays were kept until the copy ended
-            return cast(Values, remote.answer) if whole else None
-        if not isinstance(whole, Values):
-            return None
-        await run_in_thread(receive, whole)
-        return whole
 
     async def request_snapshots(
         self, command: SnapshotRequest, receive: Callable[[Values], None]

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.distributed.remote_memory import ProcessId
 from ooc_mdp.errors import OocMdpError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import SolveStatistics
@@ -35,7 +34,6 @@ __all__ = [
     "NoSuchRunError",
     "Pause",
     "PostRequest",
-    "ReleaseRequest",
     "SnapshotRequest",
     "StagingCounts",
     "Start",
@@ -77,11 +75,6 @@ class Values:
     def nbytes(self) -> int:
         """Return the bytes of the arrays of states."""
         return self.values.nbytes + self.policy.nbytes
-
-    @property
-    def state_arrays(self) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-        """Return the arrays that another process of the machine may read where they are."""
-        return self.values, self.policy
 
 
 def contiguous_runs(partitions: IntArray, partition_ptr: IntArray) -> list[tuple[slice, slice]]:
@@ -198,24 +191,9 @@ class PostRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """Execute a command; answered with its result, `Values` or None.
-
-    Large arrays stay where they are, and the answer is a `RemoteHandle`, for a process that can read them there.
-    """
+    """Execute a command; answered with its result, `Values` or None."""
 
     command: Command
-    asker: ProcessId | None = None
-    """The requesting process, where it can read the memory of others."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseRequest:
-    """The arrays of an answer are no longer read; answered with True, or None where they were not kept until now."""
-
-    number: int
-    """Number of the command."""
-    whole: bool = False
-    """Whether to answer with the `Values` instead of True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +270,7 @@ class Update:
         return sum(a.nbytes for a in (self.partitions, self.serials, self.generations, self.ptr, self.values))
 
 
-WorkerRequest = StatusRequest | PostRequest | CommandRequest | ReleaseRequest | DeliverRequest | EvictRequest
+WorkerRequest = StatusRequest | PostRequest | CommandRequest | DeliverRequest | EvictRequest
 """The requests to a worker's process; each class has a handler."""
 
 

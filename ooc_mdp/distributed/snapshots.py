@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from ooc_mdp.distributed.membership import Membership, run_in_thread
 from ooc_mdp.distributed.messages import SnapshotRequest, Values, contiguous_runs
-from ooc_mdp.distributed.remote_memory import read
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.method_record import MethodRecord
@@ -82,12 +81,7 @@ class ValueSnapshot:
         }
 
     def update(self, values: Values, partition_ptr: IntArray) -> None:
-        """Copy the values of some partitions; bounds of all values together no longer hold.
-
-        Raises
-        ------
-        OSError : values in another process's memory cannot be read; earlier copies of these partitions may be lost.
-        """
+        """Copy the values of some partitions; bounds of all values together no longer hold."""
         self.bounds = None
         pieces = [
             (_part(ours, part), _part(theirs, part))
@@ -97,8 +91,7 @@ class ValueSnapshot:
 
         def copy(piece: tuple[slice, slice]) -> None:
             ours, theirs = piece
-            read(values.values, theirs, self.values[ours])
-            read(values.policy, theirs, self.policy[ours])
+            self.values[ours], self.policy[ours] = values.values[theirs], values.policy[theirs]
 
         map_on_threads(copy, pieces, _COPY_THREADS)
         self.visited[values.partitions] = values.visited

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,11 @@ from distributed.protocol.serialize import to_serialize
 from ooc_mdp.distributed.cluster import PACKAGES, WorkerInfo, describe, worker_info
 from ooc_mdp.distributed.endpoint import OPERATION, open_mailbox, run_solver, stage_partitions, unwrapped
 from ooc_mdp.distributed.messages import (
-    CommandRequest,
     EvictRequest,
     NoSuchRun,
     NoSuchRunError,
-    ReleaseRequest,
     StatusRequest,
     WorkerRequest,
-)
-from ooc_mdp.distributed.remote_memory import (
-    RemoteAnswer,
-    RemoteHandle,
-    attach,
-    this_process,
 )
 from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import OptionsError
@@ -75,8 +66,6 @@ class DaskTransport:
         self._staging: dict[int, Any] = {}
         """Staging tasks whose warning has not been read, by worker."""
         self._direct = True
-        self._attaches = True
-        """Whether answers of processes on this machine may be copied from their memory."""
 
     def start(self, hosts: list[WorkerInfo], owner: npt.NDArray[np.integer[Any]], note: Callable[[str], None]) -> None:
         """Start a solver on each worker, and where the solve stages, a task before it that copies its partitions.
@@ -186,27 +175,13 @@ class DaskTransport:
         return True
 
     async def request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
-        """Return the worker's answer; a `RemoteAnswer` where its arrays are in another process of this machine.
+        """Return the worker's answer.
 
         Raises
         ------
         OSError, TimeoutError : there is no answer.
         NoSuchRunError : the worker has ended, or has not been started.
         """
-        if not isinstance(request, CommandRequest):
-            return await self._request(number, request, timeout)
-        asker = this_process() if self._attaches else None
-        answer = await self._request(number, replace(request, asker=asker), timeout)
-        if not isinstance(answer, RemoteHandle):
-            return answer
-
-        async def release(copied: bool) -> Any:
-            self._attaches = self._attaches and copied  # otherwise all answers are sent over the connection from now on
-            return await self._request(number, ReleaseRequest(request.command.number, whole=not copied), timeout)
-
-        return RemoteAnswer(attach(answer), release)
-
-    async def _request(self, number: int, request: WorkerRequest, timeout: float) -> Any:
         address = self.hosts[number].address
         message = {"run": self._run, "request": to_serialize(request)}
         waiting = timeout + (request.wait if isinstance(request, StatusRequest) else 0.0)
