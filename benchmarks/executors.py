@@ -117,7 +117,7 @@ def generate(problem: str, grid: str, partitions: int, way: str, folder: str, wo
             from ooc_mdp.distributed.cluster import local_cluster, silence_dask
 
             stack.enter_context(silence_dask())
-            said["workers"] = stack.enter_context(local_cluster(workers, 0))
+            said["workers"] = stack.enter_context(local_cluster(workers))
         if way == "serial":
             said["threads"] = 1
         ooc_mdp.generate(problem, Path(folder) / "tiny", {"grid": tiny}, partitions=4, **said)

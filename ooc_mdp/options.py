@@ -220,7 +220,7 @@ class SolveOptions:
     """Bytes on the CUDA device in all; the cache gets what the rest leaves. None: `cache`, and the rest on top."""
     device: str = "auto"
     """"cpu", "cuda:N", "cuda:N,M" (several devices as one), or "auto": the first CUDA device where CuPy finds one, else
-    the CPU."""
+    the CPU. Each of several workers uses the devices that have these numbers where it runs; no two use the same one."""
     kernel: str = DEFAULT_KERNEL
     """A word of `ooc_mdp.backends.device_kernels`. The default is the device's own engine, tiles on CUDA."""
     stopping: Stopping | None = None

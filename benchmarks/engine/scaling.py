@@ -1,19 +1,21 @@
-"""One table on one device and on several, and tables that grow with the devices: what do more of them bring?
+"""One table on one GPU and on several, and tables that grow with the GPUs: what do more of them bring?
 
-    python scaling.py --folder /disk --workers 1,2 --output FILE.json
-    python scaling.py --cases car,double --workers 1,2,4 --placements attractors:5 --scale 8
+    python scaling.py --folder /disk --counts 1,2 --output FILE.json
+    python scaling.py --cases car,double --counts 1,2,4 --scale 8
     python scaling.py --cases car --epsilon 1e-3 --uncompressed
+    python scaling.py --device cpu --counts 1,2,4 --placements blocks,attractors:5
 
-    strong   the same table on W workers, each with a cache of `--cache` of it, so that four hold what one must stream
-    weak     a table of W times as many states on W workers, each with a cache as large as that of one worker before
+    strong   the same table on N GPUs, each with a cache of `--cache` of it, so that four hold what one must stream
+    weak     a table of N times as many states on N GPUs, each with a cache as large as that of one before
 
-    speed-up = seconds of one / seconds of W,   efficiency = speed-up / W        (weak: the speed-up itself)
+    speed-up = seconds of one / seconds of N,   efficiency = speed-up / N        (weak: the speed-up itself)
 
-in seconds of the whole call (`solve_speed_up`: of the solve, without putting its result in the problem's order),
-against one worker, and against a solve in this process without any Dask. Stores are generated to a folder and read once
-before each solve, so that they come from the page cache. Every solve follows one of the same store on the same workers
-that is ended after two seconds, which compiles and loads kernels. Placements of partitions on workers are compared on
-the strong tables. What `--within` leaves no time for is named in the figures.
+in seconds of the whole call (`solve_speed_up`: of the solve, without putting its result in the problem's order). One
+process drives all GPUs, as one device. With `--device cpu`, N counts workers, as several hosts would have them, and one
+more solve is made in this process without any Dask (`plain`); placements of partitions on workers are compared on the
+strong tables. Stores are generated to a folder and read once before each solve, so that they come from the page cache.
+Every solve follows one of the same store on the same GPUs or workers that is ended after two seconds, which compiles
+and loads kernels. What `--within` leaves no time for is named in the figures.
 """
 
 from __future__ import annotations
@@ -107,10 +109,12 @@ CASES = {
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES), help="of " + ", ".join(CASES))
-    parser.add_argument("--workers", default="1,2", help="numbers of workers, the first of them 1")
+    parser.add_argument(
+        "--counts", default="1,2", help="numbers of GPUs, or of workers on the CPU, the first of them 1"
+    )
     parser.add_argument("--placements", default=PLACEMENTS, help="compared where there are several workers")
     parser.add_argument("--parts", default="strong,weak")
-    parser.add_argument("--cache", type=float, default=30.0, help="of each worker, %% of the strong table")
+    parser.add_argument("--cache", type=float, default=30.0, help="of each GPU or worker, %% of the strong table")
     parser.add_argument("--scale", type=float, default=1.0, help="times the states of every case")
     parser.add_argument("--epsilon", type=float, help="error to be proved, in place of what each case asks for")
     parser.add_argument("--uncompressed", action="store_true", help="store what is encoded as it is: the most to read")
@@ -124,9 +128,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     for name in ("cases", "placements", "parts"):
         setattr(options, name, getattr(options, name).split(","))
-    options.workers = [int(n) for n in options.workers.split(",")]
-    if options.workers[0] != 1 or len(set(options.workers)) < len(options.workers):
-        parser.error("--workers begins with 1, and names each number once")
+    options.counts = [int(n) for n in options.counts.split(",")]
+    if options.counts[0] != 1 or len(set(options.counts)) < len(options.counts):
+        parser.error("--counts begins with 1, and names each number once")
+    if options.device == "cuda":
+        options.placements = ["auto"]  # there is one process, which has all partitions
     if unknown := set(options.cases) - set(CASES) | set(options.parts) - {"strong", "weak"}:
         parser.error(f"there is no {', '.join(sorted(unknown))}; see --help")
     return options
@@ -174,19 +180,22 @@ class Scaling:
             if self._late(f"{name}, all of it"):
                 continue
             store = self._store(name, 1)
-            yield from self._solve(name, store, 1, "plain", None, None)
-        for count in options.workers if self._stores else ():
-            with cluster(options, count, self._folder) as client:
+            if options.device == "cpu":
+                yield from self._solve(name, store, 1, "plain", 0, {})
+        for count in options.counts if self._stores else ():
+            with places(options, count, self._folder) as where:
                 for name in (case for case in options.cases if (case, 1) in self._stores):
                     if "strong" in options.parts:
                         for placement in options.placements if count > 1 else options.placements[:1]:
                             if placement == "metis" and importlib.util.find_spec("pymetis") is None:
-                                self._leave_out(f"{name}, {count} workers, metis: pymetis is not installed")
+                                self._leave_out(f"{name}, {count}, metis: pymetis is not installed")
                             else:
-                                yield from self._solve(name, self._stores[name, 1], 1, "strong", client, placement)
-                    if "weak" in options.parts and count > 1 and not self._late(f"{name}, {count} workers, weak"):
+                                yield from self._solve(
+                                    name, self._stores[name, 1], 1, "strong", count, where, placement
+                                )
+                    if "weak" in options.parts and count > 1 and not self._late(f"{name}, {count}, weak"):
                         store = self._store(name, count)
-                        yield from self._solve(name, store, count, "weak", client, options.placements[0])
+                        yield from self._solve(name, store, count, "weak", count, where, options.placements[0])
                         shutil.rmtree(self._stores.pop((name, count)).path)
 
     def _store(self, name: str, times: int) -> Store:
@@ -200,15 +209,24 @@ class Scaling:
         return store
 
     def _solve(
-        self, name: str, store: Store, times: int, part: str, client: Client | None, placement: str | None
+        self,
+        name: str,
+        store: Store,
+        times: int,
+        part: str,
+        count: int,
+        where: dict[str, Any],
+        placement: str | None = None,
     ) -> Iterator[None]:
-        options, count = self._options, 1 if client is None else len(client.scheduler_info(n_workers=-1)["workers"])
-        what = f"{name}, {part}, {count} workers" + (f", {placement}" if placement and count > 1 else "")
+        """Solve, `where` on so many GPUs or workers; on 0 in this process without any."""
+        options = self._options
+        compared = placement if count > 1 and "workers" in where else None
+        what = f"{name}, {part}, {count}" + (f", {compared}" if compared else "")
         case = CASES[name]
         asked: dict[str, Any] = {"discount": case.discount, "cache": f"{options.cache / times}%"} | self._asked(case)
-        asked |= {"device": "cpu"} if options.device == "cpu" else {"device": "cuda:0" if client is None else "cuda"}
-        if client is not None:
-            asked |= {"workers": client, "placement": placement, "checkpoint_interval": 3600.0}
+        asked |= {"device": "cpu", "checkpoint_interval": 3600.0} | where
+        if "workers" in where:
+            asked["placement"] = placement
         if self._late(what):
             return
         warm = make_warm(store.path)
@@ -220,8 +238,8 @@ class Scaling:
             found = {
                 "case": name,
                 "part": part,
-                "workers": 0 if client is None else count,
-                "placement": placement if count > 1 else None,
+                "count": count,
+                "placement": compared,
                 "states": store.n_states,
                 "page_cache_share": warm["cached_share"],
                 "call_seconds": seconds,
@@ -273,24 +291,24 @@ class Scaling:
         }
 
     def ratios(self) -> list[dict[str, Any]]:
-        """Speed-ups of solves that got there, over one worker and over no workers at all."""
+        """Speed-ups of solves that got there, over one GPU or worker, and over no workers at all."""
         fastest: dict[tuple[Any, ...], dict[str, Any]] = {}
         for solve in self.solves:
             if solve["agrees"] is not None:
-                key = tuple(solve[name] for name in ("case", "part", "workers", "placement"))
+                key = tuple(solve[name] for name in ("case", "part", "count", "placement"))
                 if key not in fastest or solve["call_seconds"] < fastest[key]["call_seconds"]:
                     fastest[key] = solve
         found = []
-        for (case, part, workers, placement), solve in fastest.items():
-            if workers < 2:
+        for (case, part, count, placement), solve in fastest.items():
+            if count < 2:
                 continue
-            ratio: dict[str, Any] = {"case": case, "part": part, "workers": workers, "placement": placement}
+            ratio: dict[str, Any] = {"case": case, "part": part, "count": count, "placement": placement}
             one, plain = fastest.get((case, "strong", 1, None)), fastest.get((case, "plain", 0, None))
-            for over, base in (("one_worker", one), ("plain", plain)):
+            for over, base in (("one", one), ("plain", plain)):
                 if base is not None:
                     up = base["call_seconds"] / solve["call_seconds"]
                     ratio[f"speed_up_over_{over}"] = up
-                    ratio[f"efficiency_over_{over}"] = up / workers if part == "strong" else up
+                    ratio[f"efficiency_over_{over}"] = up / count if part == "strong" else up
                     ratio[f"solve_speed_up_over_{over}"] = base["solve_seconds"] / solve["solve_seconds"]
                     ratio[f"backup_rate_over_{over}"] = solve["backups_per_second"] / base["backups_per_second"]
             found.append(ratio)
@@ -298,31 +316,31 @@ class Scaling:
 
     def show(self) -> None:
         """As a table."""
-        headers = ("case", "part", "workers", "placement", "seconds", "over 1 worker", "over plain", "efficiency")
-        ratios = {(r["case"], r["part"], r["workers"], r["placement"]): r for r in self.ratios()}
+        headers = ("case", "part", "count", "placement", "seconds", "over one", "over plain", "efficiency")
+        ratios = {(r["case"], r["part"], r["count"], r["placement"]): r for r in self.ratios()}
         rows = []
         for s in self.solves:
-            ratio = ratios.get((s["case"], s["part"], s["workers"], s["placement"]), {})
+            ratio = ratios.get((s["case"], s["part"], s["count"], s["placement"]), {})
             seconds = f"{s['call_seconds']:.2f}" + ("" if s["agrees"] is not None else f" {s['outcome']}")
-            over = (
-                f"{ratio[k]:.2f}" if k in ratio else "" for k in ("speed_up_over_one_worker", "speed_up_over_plain")
-            )
-            efficiency = f"{ratio['efficiency_over_plain']:.2f}" if "efficiency_over_plain" in ratio else ""
+            over = (f"{ratio[k]:.2f}" if k in ratio else "" for k in ("speed_up_over_one", "speed_up_over_plain"))
+            efficiency = f"{ratio['efficiency_over_one']:.2f}" if "efficiency_over_one" in ratio else ""
             place = s["placement"] or ""
-            rows.append((s["case"], s["part"], str(s["workers"]), place, seconds, *over, efficiency))
+            rows.append((s["case"], s["part"], str(s["count"]), place, seconds, *over, efficiency))
         measuring.print_table(headers, rows)
 
 
 @contextlib.contextmanager
-def cluster(options: argparse.Namespace, workers: int, folder: Path) -> Iterator[Client]:
-    """Workers of this machine; threads of this process put what they write in the folder."""
-    if options.toy:
-        threads: dict[str, Any] = {"processes": False, "n_workers": workers, "threads_per_worker": 1}
+def places(options: argparse.Namespace, count: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Options of a solve on so many GPUs, or workers of this machine; threads put what they write in the folder."""
+    if options.device == "cuda":
+        yield {"device": f"cuda:{','.join(map(str, range(count)))}"}
+    elif options.toy:
+        threads: dict[str, Any] = {"processes": False, "n_workers": count, "threads_per_worker": 1}
         with dask.config.set({"temporary-directory": folder}), Client(**threads, dashboard_address=":0") as client:
-            yield client
+            yield {"workers": client}
     else:
-        with local_cluster(workers, 0 if options.device == "cpu" else workers) as client:
-            yield client
+        with local_cluster(count) as client:
+            yield {"workers": client}
 
 
 def figures_of(solution: ooc_mdp.Solution) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ooc_mdp.options import DEFAULT_KERNEL, Stopping, SweepOrder
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.quoting import quote
 
-__all__ = ["select_backend", "select_rows"]
+__all__ = ["cuda_numbers", "select_backend", "select_rows"]
 
 
 def select_backend(
@@ -39,7 +39,7 @@ def select_backend(
     MissingExtraError : CuPy is not installed and a CUDA device was asked for by name.
     """
     chosen = device_kernels(kernel, stopping)
-    numbers = _cuda_numbers(device)
+    numbers = cuda_numbers(device)
     if not numbers:
         if kernel != DEFAULT_KERNEL:
             if chosen.on_cpu is None:
@@ -72,7 +72,7 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
         return problem
     from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 
-    numbers = _cuda_numbers(device)
+    numbers = cuda_numbers(device)
     if not numbers:
         return problem
     if not isinstance(problem, DiscretisedProblem):
@@ -93,8 +93,17 @@ def select_rows(problem: Problem, device: str, note: Callable[[str], None] | Non
     return DeviceProblem(problem, source)
 
 
-def _cuda_numbers(device: str) -> tuple[int, ...]:
-    """Numbers of the CUDA devices, none for the CPU."""
+def cuda_numbers(device: str, visible: int | None = None) -> tuple[int, ...]:
+    """Numbers of the CUDA devices that a word names, none for the CPU.
+
+    Parameters
+    ----------
+    visible : how many the process that will use them sees, on which "auto" depends; None for this process.
+
+    Raises
+    ------
+    OptionsError : no such word, or it names a device twice.
+    """
     if device == "cpu":
         return ()
     match = re.fullmatch(r"cuda(?::([0-9]{1,6}(?:,[0-9]{1,6})*))?", device)
@@ -108,6 +117,8 @@ def _cuda_numbers(device: str) -> tuple[int, ...]:
             f"unknown device {quote(device)}; there are cpu, cuda:0 (or another number), cuda:0,1 (several as one), "
             "and auto"
         )
-    from ooc_mdp.backends.cuda.device import device_count
+    if visible is None:
+        from ooc_mdp.backends.cuda.device import device_count
 
-    return (0,) if device_count() > 0 else ()
+        visible = device_count()
+    return (0,) if visible > 0 else ()

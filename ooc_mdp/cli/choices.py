@@ -251,13 +251,16 @@ class ClusterChoices:
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Number of workers on this machine, one per GPU or CPU process.  [default: solve in this process, on "
-            "one GPU]"
+            help="Number of workers on this machine, processes that share its cores; several use no GPU.  "
+            "[default: solve in this process]"
         ),
     ] = None
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Solve on the workers of this Dask scheduler, tcp://HOST:8786."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Solve on the workers of this Dask scheduler, tcp://HOST:8786, each on what --device names there.",
+        ),
     ] = None
     placement: Annotated[
         str,

@@ -1,7 +1,7 @@
-"""Dask clusters: connects to one or starts one on this machine, compares versions, and assigns devices to workers.
+"""Dask clusters: connects to one or starts one on this machine, and compares the versions and devices of its workers.
 
-With dask-cuda installed, a machine's own cluster is a LocalCUDACluster with one worker per GPU; otherwise it has one
-process per worker, and `DeviceAssignment` gives each its GPU.
+A worker stands for a host and uses the GPUs that `--device` names, as one process does (`backends/cuda/group.py`). No
+GPU is used by two workers: more workers than one on a host are for the CPU, or see GPUs of their own each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,12 +24,15 @@ import dask
 from distributed import Client, LocalCluster, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from ooc_mdp.backends.cuda.device import cupy_for
+from ooc_mdp.backends.cuda.identity import device_uuids
+from ooc_mdp.backends.select import cuda_numbers
 from ooc_mdp.errors import ClusterError, OptionsError
 
 __all__ = [
     "PACKAGES",
-    "DeviceAssignment",
     "WorkerInfo",
+    "check_devices",
     "check_staging_directory",
     "client_of",
     "connect",
@@ -37,7 +40,7 @@ __all__ = [
     "local_cluster",
     "prepare_workers",
     "silence_dask",
-    "use_devices",
+    "worker_device",
     "worker_info",
 ]
 
@@ -64,14 +67,21 @@ def client_of(workers: int | str | Client, device: str) -> Iterator[Client]:
         yield workers
         return
     if isinstance(workers, int):
-        _check_number(workers)
-    made = connect(workers) if isinstance(workers, str) else local_cluster(workers, use_devices(device, workers))
-    with made as client:
+        _check_local(workers, device)
+    with connect(workers) if isinstance(workers, str) else local_cluster(workers) as client:
         yield client
 
 
-def _check_number(workers: int) -> None:
-    """Refuse more processes than this machine can run side by side; raises OptionsError."""
+def _check_local(workers: int, device: str) -> None:
+    """Refuse more processes than this machine can run side by side, or that would share a GPU; raises OptionsError."""
+    numbers = cuda_numbers(device)
+    if numbers and workers > 1:
+        raise OptionsError(
+            f"{workers} workers on this machine would all use {_word(numbers)}; leave --workers out, since one process "
+            f"uses all GPUs of a machine (--device cuda:0,1 is two as one), or give --device cpu"
+        )
+    if numbers:
+        cupy_for(max(numbers))
     cores = os.cpu_count() or 1
     most = _WORKERS_PER_CORE * cores
     if workers > most:
@@ -109,25 +119,16 @@ def connect(address: str) -> Iterator[Client]:
 
 
 @contextmanager
-def local_cluster(workers: int, devices: int) -> Iterator[Client]:
-    """Start a cluster of processes on this machine that use so many GPUs, and end it with the context."""
+def local_cluster(workers: int) -> Iterator[Client]:
+    """Start a cluster of processes on this machine, and end it with the context."""
     options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
     options |= {"memory_limit": None, "silence_logs": logging.CRITICAL}  # memory is limited by the memory plan
-    if devices:
-        try:
-            from dask_cuda import LocalCUDACluster as Cluster
-
-            options["CUDA_VISIBLE_DEVICES"] = list(range(workers))
-        except ImportError:
-            Cluster = LocalCluster
-    else:
-        Cluster = LocalCluster
     # Dask's profiler reads the frames of running threads every 10 ms, which can crash a worker.
     no_profiles = {"distributed.worker.profile.enabled": False}
     with (
         tempfile.TemporaryDirectory(prefix="ooc-mdp-workers-", ignore_cleanup_errors=True) as scratch,
         dask.config.set({"temporary-directory": scratch} | no_profiles),
-        _start(partial(Cluster, **options)) as cluster,
+        _start(partial(LocalCluster, **options)) as cluster,
     ):
         client = Client(cluster, set_as_default=False)
         client.register_plugin(_ChildPlugin())
@@ -200,10 +201,8 @@ class WorkerInfo:
     name: str
     """Name of the machine."""
     cores: int
-    devices: int
-    """CUDA devices that the worker sees."""
-    visible: str | None
-    """CUDA_VISIBLE_DEVICES."""
+    devices: tuple[str, ...]
+    """Unique identifiers of the CUDA devices that the worker sees, in the order of their numbers there."""
     differs: list[str] = field(default_factory=list)
     """Versions that differ from those of this process, in words."""
 
@@ -216,7 +215,7 @@ def worker_info(address: str, facts: dict[str, Any]) -> WorkerInfo:
         for package, version in ours.items()
         if not _compatible(package, theirs[package], version)
     ]
-    return WorkerInfo(address, facts["host"], facts["cores"], facts["devices"], facts["visible"], differs)
+    return WorkerInfo(address, facts["host"], facts["cores"], facts["devices"], differs)
 
 
 def _compatible(package: str, theirs: str, ours: str) -> bool:
@@ -229,8 +228,6 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
     """Return versions and devices of the process that runs this."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from ooc_mdp.backends.cuda.device import device_count
-
     def version_of(package: str) -> str:
         try:
             return version(package)
@@ -241,8 +238,7 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
         "versions": {"python": platform.python_version(), **{p: version_of(p) for p in packages}},
         "host": socket.gethostname(),
         "cores": os.cpu_count() or 1,
-        "devices": device_count(),
-        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "devices": device_uuids(),
     }
 
 
@@ -298,56 +294,43 @@ def _write_error(directory: str) -> str | None:
         return error.strerror or str(error)
 
 
-class DeviceAssignment:
-    """The device of each worker: `device` is "cpu", "auto", or "cuda" for one GPU each.
+def worker_device(device: str, workers: Sequence[WorkerInfo]) -> str:
+    """Return the device of each worker: "cpu", or "cuda:" and the numbers of GPUs as the worker itself sees them.
 
-    Workers of one machine that see the same GPUs take one each.
+    "auto" is the first GPU where all workers see one.
 
     Raises
     ------
-    OptionsError : one GPU is requested by number for several workers.
+    OptionsError : as :func:`check_devices` raises it.
     """
+    numbers = cuda_numbers(device, min(len(worker.devices) for worker in workers))
+    check_devices(numbers, workers)
+    return _word(numbers)
 
-    def __init__(self, device: str, hosts: list[WorkerInfo]) -> None:
-        if device.startswith("cuda:") and len(hosts) > 1:
-            raise OptionsError(
-                f"{device} is one device, and there are {len(hosts)} workers; give --device cuda, one each"
-            )
-        self._device = "cpu" if device == "auto" and not all(h.devices for h in hosts) else device
-        self._taken: dict[str, tuple[WorkerInfo, str]] = {}
 
-    def assign(self, host: WorkerInfo) -> str:
-        """Return the device of a worker, the same in each call.
+def check_devices(numbers: Sequence[int], workers: Sequence[WorkerInfo]) -> None:
+    """Refuse workers that do not see one of the GPUs with these numbers, or that would use the same GPU.
 
-        Raises
-        ------
-        OptionsError : there are fewer GPUs than workers on its machine.
-        """
-        if self._device not in ("auto", "cuda"):
-            return self._device
-        if host.address not in self._taken:
-            used = {d for h, d in self._taken.values() if (h.name, h.visible) == (host.name, host.visible)}
-            free = [d for d in (f"cuda:{i}" for i in range(host.devices)) if d not in used]
-            if not free:
+    Raises
+    ------
+    OptionsError : names the workers and the remedy.
+    """
+    users: dict[str, WorkerInfo] = {}
+    for worker in workers:
+        for number in numbers:
+            if number >= len(worker.devices):
                 raise OptionsError(
-                    f"machine {host.name} has more workers than the {host.devices} CUDA devices that they see; start "
-                    f"one worker a device, or give --device cpu"
+                    f"the worker {worker.address} on {worker.name} has no cuda:{number}: CuPy finds "
+                    f"{len(worker.devices)} CUDA devices there; give GPUs that every worker has, or --device cpu"
                 )
-            self._taken[host.address] = host, free[0]
-        return self._taken[host.address][1]
+            other = users.setdefault(worker.devices[number], worker)
+            if other is not worker:
+                raise OptionsError(
+                    f"the workers {other.address} and {worker.address} on {worker.name} would use the same GPU, "
+                    f"cuda:{number} of the latter; start one worker on each host (with --device cuda:0,1 it uses two "
+                    f"GPUs as one), or start each with a CUDA_VISIBLE_DEVICES of its own, or give --device cpu"
+                )
 
-    def release(self, host: WorkerInfo) -> None:
-        """Release the device of a lost worker."""
-        self._taken.pop(host.address, None)
 
-
-def use_devices(device: str, workers: int) -> int:
-    """Return how many GPUs a cluster of this machine uses for the solve's `--device`; raises OptionsError."""
-    if device == "cpu":
-        return 0
-    from ooc_mdp.backends.cuda.device import device_count
-
-    devices = device_count()
-    if device == "auto" and devices < workers:
-        return 0
-    return workers
+def _word(numbers: Sequence[int]) -> str:
+    return f"cuda:{','.join(map(str, numbers))}" if numbers else "cpu"

@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
+from ooc_mdp.backends.device_kernels import device_kernels
+from ooc_mdp.backends.select import cuda_numbers
 from ooc_mdp.distributed.cluster import (
-    DeviceAssignment,
     WorkerInfo,
     check_staging_directory,
     client_of,
     prepare_workers,
+    worker_device,
 )
 from ooc_mdp.distributed.coordinator import Coordinator, Division
 from ooc_mdp.distributed.endpoint import install_plugin
@@ -105,17 +107,16 @@ def _solve(
     placement, single = _placement(facts, asked, note)
     hosts = prepare_workers(client)
     install_plugin(client)
-    devices = DeviceAssignment(options.device, hosts)
-    on_cpu = all(devices.assign(host) == "cpu" for host in hosts)
-    chosen = _choose_method(facts, options, 1 if single else len(hosts), on_cpu)
+    options = replace(options, device=worker_device(options.device, hosts))
+    chosen = _choose_method(facts, options, 1 if single else len(hosts))
     start = replace(start, method=_record(options, chosen, start))
     options = replace(options, method=chosen)
-    prepare = _worker_options(store, options, hosts, devices, asked, single)
+    prepare = _worker_options(store, options, hosts, asked, single)
     stage = None
     if asked.stage is not None:
         check_staging_directory(client, hosts, str(asked.stage))
         stage = str(asked.stage / store.fingerprint)
-    transport = DaskTransport(client, uuid.uuid4().hex[:12], prepare, devices.release, stage)
+    transport = DaskTransport(client, uuid.uuid4().hex[:12], prepare, stage)
     members = Membership(
         transport, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, note
     )
@@ -158,12 +159,14 @@ def _run(client: Client, coordinator: Coordinator, output: Output, note: Callabl
 
 
 def check_options(options: SolveOptions, run: RunOptions) -> None:
-    """Refuse options that several workers do not support.
+    """Refuse options that several workers do not support, and words that no worker knows.
 
     Raises
     ------
-    OptionsError : discount 1, exact priorities or a trace.
+    OptionsError : discount 1, exact priorities, a trace, or an unknown device or kernel.
     """
+    cuda_numbers(options.device, visible=0)
+    device_kernels(options.kernel, options.stopping)
     if run.trace is not None:
         raise OptionsError(
             "a trace is of one process: leave out --trace, or --workers and --scheduler (in Python trace, or workers)"
@@ -221,7 +224,7 @@ def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], N
     return placement, single
 
 
-def _choose_method(model: ModelFacts, options: SolveOptions, workers: int, on_cpu: bool) -> MethodName:
+def _choose_method(model: ModelFacts, options: SolveOptions, workers: int) -> MethodName:
     """Return the method; for "auto", the choice for so many workers that own partitions.
 
     Policy iteration saves loads. Where the caches of all workers hold the table there are none to save, and it
@@ -231,10 +234,11 @@ def _choose_method(model: ModelFacts, options: SolveOptions, workers: int, on_cp
     if options.effective_method != "auto":
         return options.effective_method
     if model.densely_coupled:
-        rows = workers == 1 and not on_cpu and options.device_memory is None
+        rows = workers == 1 and options.device != "cpu" and options.device_memory is None
         return "policy-iteration" if rows else "p-eva"
     whole, largest = model.table_bytes, model.largest_table_bytes
-    fits = options.device_memory is None and workers * options.cache_size.resolve(whole, largest) >= whole
+    caches = workers * max(1, len(cuda_numbers(options.device)))
+    fits = options.device_memory is None and caches * options.cache_size.resolve(whole, largest) >= whole
     return "policy-iteration" if model.strongly_coupled and not fits else "p-eva"
 
 
@@ -242,7 +246,6 @@ def _worker_options(
     store: TableSource,
     options: SolveOptions,
     hosts: list[WorkerInfo],
-    devices: DeviceAssignment,
     asked: ClusterOptions,
     single: bool,
 ) -> Callable[[int, WorkerInfo], WorkerOptions]:
@@ -253,8 +256,7 @@ def _worker_options(
     def prepare(number: int, host: WorkerInfo) -> WorkerOptions:
         sharing = 1 if single else max(1, machines.count(host.name))
         threads = asked.threads or max(1, host.cores // sharing)
-        own = replace(options, device=devices.assign(host))
-        return WorkerOptions(number, source, own, threads, lease=4 * asked.worker_timeout)
+        return WorkerOptions(number, source, options, threads, lease=4 * asked.worker_timeout)
 
     return prepare
 

@@ -14,7 +14,8 @@ from distributed import Client, KilledWorker, wait
 from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
 
-from ooc_mdp.distributed.cluster import PACKAGES, WorkerInfo, describe, worker_info
+from ooc_mdp.backends.select import cuda_numbers
+from ooc_mdp.distributed.cluster import PACKAGES, WorkerInfo, check_devices, describe, worker_info
 from ooc_mdp.distributed.endpoint import OPERATION, open_mailbox, run_solver, stage_partitions, unwrapped
 from ooc_mdp.distributed.messages import (
     EvictRequest,
@@ -40,8 +41,7 @@ class DaskTransport:
     Parameters
     ----------
     run : unique name of the solve.
-    prepare : returns the options of a worker; raises OptionsError where it cannot take part.
-    forget : called with workers that are lost.
+    prepare : returns the options of a worker.
     stage : directory of the store's copies on each node; None to read from the shared store only.
     """
 
@@ -50,10 +50,9 @@ class DaskTransport:
         client: Client,
         run: str,
         prepare: Callable[[int, WorkerInfo], WorkerOptions],
-        forget: Callable[[WorkerInfo], None] = lambda _: None,
         stage: str | None = None,
     ) -> None:
-        self._client, self._run, self._prepare, self._forget = client, run, prepare, forget
+        self._client, self._run, self._prepare = client, run, prepare
         self._stage = stage
         self.devices: dict[int, str] = {}
         """Device of each worker."""
@@ -61,7 +60,7 @@ class DaskTransport:
         """Where each worker runs, lost ones included."""
         self._released: set[int] = set()
         self._refused: set[str] = set()
-        """Addresses of late joiners that cannot take part."""
+        """Addresses of late joiners that have another version."""
         self._tasks: dict[int, Any] = {}
         self._staging: dict[int, Any] = {}
         """Staging tasks whose warning has not been read, by worker."""
@@ -123,20 +122,20 @@ class DaskTransport:
             present = await self._workers()
         except (OSError, TimeoutError):
             return []
-        active = {host.address for k, host in self.hosts.items() if k not in self._released}
         numbers = []
-        for address in sorted(present - active - self._refused):
+        for address in sorted(present - {host.address for host in self._active()} - self._refused):
             earlier = [k for k, host in self.hosts.items() if host.address == address]
             if earlier and not await self._has_ended(earlier[-1]):
                 continue
             found = await self._client.run(describe, PACKAGES, workers=[address], on_error="return")
             facts, number = found.get(address), len(self.hosts)
-            try:
-                if not isinstance(facts, dict) or (host := worker_info(address, facts)).differs:
-                    raise OptionsError("it cannot run this version")
-                asked = self._prepare(number, host)
-            except OptionsError:
+            if not isinstance(facts, dict) or (host := worker_info(address, facts)).differs:
                 self._refused.add(address)
+                continue
+            asked = self._prepare(number, host)
+            try:
+                check_devices(cuda_numbers(asked.options.device), [*self._active(), host])
+            except OptionsError:  # until the worker that uses its GPU is lost
                 continue
             await self._client.run(
                 open_mailbox, self._run, {address: number}, self._stage, workers=[address], on_error="ignore"
@@ -144,6 +143,9 @@ class DaskTransport:
             self._start_solver(number, host, asked)
             numbers.append(number)
         return numbers
+
+    def _active(self) -> list[WorkerInfo]:
+        return [host for k, host in self.hosts.items() if k not in self._released]
 
     async def _has_ended(self, number: int) -> bool:
         """Return whether the solver of a lost worker that has come back has ended."""
@@ -218,7 +220,6 @@ class DaskTransport:
     async def release(self, number: int) -> None:
         """Release the task of a worker, and evict its solver if it still runs."""
         self._released.add(number)
-        self._forget(self.hosts[number])
         with suppress(OSError, TimeoutError, NoSuchRunError):
             self._tasks[number].release()
             await self.request(number, EvictRequest(), _PROBE_SECONDS)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from emulated_device import EmulatedDevice
+from emulated_device import EmulatedDevice, emulated_group
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, rows_of, stored
@@ -249,26 +249,30 @@ def test_with_the_others_true_values_a_part_comes_to_its_own(
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "placement"),
+    ("name", "method", "placement", "each"),
     [
-        ("car", "p-eva", "random"),
-        ("gridworld", "p-eva", "blocks, rebalanced"),
-        ("random", "policy-iteration", "random"),
+        ("car", "p-eva", "random", 1),
+        ("car", "p-eva", "blocks", 2),
+        ("gridworld", "p-eva", "blocks, rebalanced", 1),
+        ("random", "policy-iteration", "random", 1),
+        ("random", "policy-iteration", "random", 2),
     ],
 )
-def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
-    name: str, method: str, placement: str, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+def test_two_solvers_with_devices_of_their_own_agree_with_the_reference(
+    name: str, method: str, placement: str, each: int, stores: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One device each, or a group of two."""
     from distributed import Client
 
     store, discount = stores(name), {"car": 0.1}.get(name, 0.8)
-    devices: list[EmulatedDevice] = []
+    groups: list[tuple[EmulatedDevice, ...]] = []
     lock = threading.Lock()
 
     def tiles(*_: object) -> TiledBackend:
         with lock:
-            devices.append(emulated())
-            return TiledBackend(devices[-1], TILE_STATES)
+            groups.append((emulated(),) if each == 1 else emulated_group(each, seed=len(groups)))
+            first, *others = groups[-1]
+            return TiledBackend(first, TILE_STATES, others)
 
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
@@ -278,7 +282,7 @@ def test_two_solvers_on_devices_of_their_own_agree_with_the_reference(
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         solution = solve_distributed(store, options, asked=ClusterOptions(client, **placed(placement)))
     best = policy_iteration(rows_of(store), discount, store.sense).values
-    assert len(devices) == 2
+    assert len(groups) == 2
     assert solution.outcome.proved
     assert solution.error_bound <= 1e-4
     assert np.abs(solution.values - best).max() <= solution.error_bound

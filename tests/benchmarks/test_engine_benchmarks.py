@@ -460,22 +460,22 @@ def test_links_of_a_group_are_measured_between_all_of_its_devices(tmp_path, coun
 
 @pytest.mark.slow
 def test_scaling_compares_workers_with_one_and_with_none(tmp_path):
-    arguments = ("--device", "cpu", "--toy", "--cases", "single", "--placements", "blocks,random", "--workers", "1,2")
+    arguments = ("--device", "cpu", "--toy", "--cases", "single", "--placements", "blocks,random", "--counts", "1,2")
     figures = figures_of("engine/scaling.py", tmp_path, *arguments)
-    solves = {(s["part"], s["workers"], s["placement"]): s for s in figures["solves"]}
+    solves = {(s["part"], s["count"], s["placement"]): s for s in figures["solves"]}
     assert list(solves) == [
         ("plain", 0, None), ("strong", 1, None), ("strong", 2, "blocks"), ("strong", 2, "random"), ("weak", 2, "blocks")
     ]  # fmt: skip
-    for (_, workers, _), solve in solves.items():
+    for (_, count, _), solve in solves.items():
         assert solve["outcome"] == "residual_reached"
         assert solve["agrees"]
-        assert len(solve["each_worker"]) == workers
-        assert (solve["messages"] > 0) == (workers > 1)
+        assert len(solve["each_worker"]) == count
+        assert (solve["messages"] > 0) == (count > 1)
     plain, one, blocks = list(solves.values())[:3]
     ratio = figures["ratios"][0]
     assert ratio["placement"] == "blocks"
     assert ratio["speed_up_over_plain"] == plain["call_seconds"] / blocks["call_seconds"]
-    assert ratio["efficiency_over_one_worker"] == one["call_seconds"] / blocks["call_seconds"] / 2
+    assert ratio["efficiency_over_one"] == one["call_seconds"] / blocks["call_seconds"] / 2
     assert figures["left_out"] == []
     strong, weak = figures["stores"].values()
     assert 1.8 < weak["states"] / strong["states"] < 2.2
@@ -488,10 +488,10 @@ def test_scaling_names_what_it_has_no_time_for(tmp_path):
 
 
 def test_scaling_asks_for_a_proved_error_of_an_uncompressed_store(tmp_path):
-    arguments = ("--device", "cpu", "--toy", "--cases", "car", "--workers", "1", "--parts", "strong")
+    arguments = ("--device", "cpu", "--toy", "--cases", "car", "--counts", "1", "--parts", "strong")
     asked = ("--epsilon", "0.5", "--uncompressed")
     figures = figures_of("engine/scaling.py", tmp_path, *arguments, *asked)
-    assert [s["workers"] for s in figures["solves"]] == [0, 1]
+    assert [s["count"] for s in figures["solves"]] == [0, 1]
     assert all(s["error_bound"] <= 0.5 and s["agrees"] for s in figures["solves"])
     (store,) = figures["stores"].values()
     assert store["stored_bytes"] > store["decoded_bytes"] / 2

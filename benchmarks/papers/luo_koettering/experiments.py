@@ -195,5 +195,5 @@ def _cluster(workers: int, toy: bool, device: str, folder: Path) -> Iterator[Any
         ):
             yield client
     else:
-        with local_cluster(workers, 0 if device == "cpu" else workers) as client:
+        with local_cluster(workers) as client:
             yield client

@@ -42,7 +42,7 @@ NOT_INCLUDED = (
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="repeat for more; all by default")
-    parser.add_argument("--workers", type=numbers, help="such as 1,2,4; 1 to as many as there are GPUs by default")
+    parser.add_argument("--workers", type=numbers, help="such as 1,2; on a GPU 1")
     add_run_options(parser, repeat=3, limit=25.0, budget=150.0)
     options = parser.parse_args(arguments)
     options.part = [part for part in PARTS if part in (options.part or PARTS)]
@@ -81,11 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def device_numbers(device: str) -> list[int]:
-    """One worker, and as many as there are GPUs, doubled from one to the next."""
-    from ooc_mdp.backends.cuda.device import device_count
-
-    most = 2 if device == "cpu" else max(device_count(), 1)
-    return [count for count in (1, 2, 4, 8, 16) if count <= most]
+    """One worker, and on the CPU two: no two workers of a machine use the same GPU."""
+    return [1, 2] if device == "cpu" else [1]
 
 
 def warm_up(effort: Effort) -> None:

@@ -78,7 +78,7 @@ class DeviceGroup:
                 if other is not device and not device.reaches(other):
                     raise OptionsError(
                         f"{device.name} cannot read the memory of {other.name}, so they cannot share a solve; "
-                        f"use one of them, or a worker for each (--workers {len(self.devices)})"
+                        f"use one of them, or for each a Dask worker with CUDA_VISIBLE_DEVICES of its own (--scheduler)"
                     )
 
     def __len__(self) -> int:

@@ -31,7 +31,7 @@ OPTIONS = ConvertOptions(partitions=20, threads=1)
 @pytest.fixture
 def processes() -> Iterator[Client]:
     """Two workers of one thread each."""
-    with silence_dask(), local_cluster(2, 0) as client:
+    with silence_dask(), local_cluster(2) as client:
         yield client
 
 
