@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from worker_clusters import Clusters
+from distributed import Client, Nanny, Scheduler, SpecCluster
+from worker_clusters import Clusters, check, solve
 
 import ooc_mdp
+from ooc_mdp.backends.cuda.device import device_count
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import transport as transport_module
 from ooc_mdp.distributed.cluster import WorkerInfo, worker_device
@@ -87,6 +91,41 @@ def test_an_unknown_device_or_kernel_is_refused_before_workers_are_reached(
     for workers in (2, "tcp://127.0.0.1:1", clusters[2]):
         with pytest.raises(OptionsError, match=told):
             ooc_mdp.solve(ragged, 0.9, workers=workers, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+def test_workers_that_see_the_same_gpu_are_refused_before_a_solve(maze: Store, clusters: Clusters) -> None:
+    with pytest.raises(OptionsError, match="would use the same GPU, cuda:0 of the latter"):
+        ooc_mdp.solve(maze, 0.9, workers=clusters[2], device="cuda:0")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("visible", [["0"], ["0", "1"], ["0,1"]], ids=lambda visible: " ".join(visible))
+def test_workers_solve_on_the_gpus_that_they_see(visible: list[str], maze: Store) -> None:
+    """One GPU, a worker for each of two, and a worker that has both as one device."""
+    if device_count() < len(",".join(visible).split(",")):
+        pytest.skip(f"there are {device_count()} GPUs")
+    word = "cuda:0,1" if "," in visible[0] else "cuda:0"
+    with workers_that_see(visible) as client:
+        solution = solve(maze, 0.9, client, device=word, epsilon=1e-4)
+    check(maze, 0.9, solution)
+    assert [w.device for w in solution.statistics.workers] == [word] * len(visible)
+
+
+@contextmanager
+def workers_that_see(visible: list[str]) -> Iterator[Client]:
+    """A process for each of these values of CUDA_VISIBLE_DEVICES."""
+    workers = {
+        number: {"cls": Nanny, "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": devices}}}
+        for number, devices in enumerate(visible)
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
+    with (
+        SpecCluster(workers=workers, scheduler=scheduler) as processes,
+        Client(processes, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(len(visible), timeout=300)
+        yield client
 
 
 def test_a_late_joiner_takes_part_once_the_worker_that_uses_its_gpu_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,13 +71,8 @@ def no_end_before(enough: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -
 
 
 def solve(store: Store, discount: float, client: Client, **options: Any) -> ooc_mdp.Solution:
-    return ooc_mdp.solve(
-        store,
-        discount,
-        workers=client,
-        device="cpu",
-        **{"cache": "60%", "time_limit": 600.0, "worker_timeout": PATIENCE, "placement": "blocks", **options},
-    )
+    usual = {"device": "cpu", "cache": "60%", "time_limit": 600.0, "worker_timeout": PATIENCE, "placement": "blocks"}
+    return ooc_mdp.solve(store, discount, workers=client, **usual | options)
 
 
 def check(
