@@ -14,7 +14,7 @@ in seconds of the whole call (`solve_speed_up`: of the solve, without putting it
 process drives all GPUs, as one device. With `--device cpu`, N counts workers, as several hosts would have them, and one
 more solve is made in this process without any Dask (`plain`); placements of partitions on workers are compared on the
 strong tables. Stores are generated to a folder and read once before each solve, so that they come from the page cache.
-Every solve follows one of the same store on the same GPUs or workers that is ended after two seconds, which compiles
+Every solve follows one of the same store on the same GPUs or workers that is ended after a second, which compiles
 and loads kernels. What `--within` leaves no time for is named in the figures.
 """
 
@@ -49,7 +49,7 @@ NOT_INCLUDED = (
     "the network of several hosts: all workers are processes of one machine",
 )
 PLACEMENTS = "auto,attractors:5,attractors:30,metis,random"
-_BEFOREHAND = 2.0
+_BEFOREHAND = 1.0
 """Seconds of a solve that is not counted."""
 
 
@@ -91,8 +91,16 @@ class Case:
 CASES = {
     "car": Case("mountain-car", (14_000, 14_000), (30, 30), (20, 20), toy_blocks=(3, 3)),
     "single": Case("single-pendulum", (10_000, 10_000), (20, 20), (20, 20)),
-    "double": Case("double-pendulum", (64,) * 4, (5,) * 4, (4,) * 4, parameters={"hold": 0}),
-    "triple": Case("triple-pendulum", (14,) * 6, (4,) * 6, (3, 3, 3, 2, 2, 2), parameters={"hold": 0}),
+    "double": Case("double-pendulum", (80,) * 4, (5,) * 4, (4,) * 4, parameters={"hold": 0}),
+    "triple": Case("triple-pendulum", (18,) * 6, (4,) * 6, (3, 3, 3, 2, 2, 2), parameters={"hold": 0}),
+    "cart-pole": Case(
+        str(Path(__file__).resolve().parents[2] / "docs/examples/cart_pole.py"),
+        (60, 60, 80, 80),
+        (6, 6, 8, 8),
+        (5, 5, 5, 5),
+    ),
+    "large car": Case("mountain-car", (28_000, 28_000), (30, 30), (30, 30), toy_blocks=(3, 3)),
+    "huge car": Case("mountain-car", (54_800, 54_800), (30, 30), (40, 40), toy_blocks=(3, 3)),
     "random": Case(
         "random",
         (1_000_000,),

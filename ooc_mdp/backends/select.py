@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ooc_mdp.backends.base import Backend
 from ooc_mdp.backends.device_kernels import device_kernels
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import DEFAULT_KERNEL, Stopping, SweepOrder
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.quoting import quote
@@ -21,8 +22,9 @@ def select_backend(
     kernel: str = DEFAULT_KERNEL,
     threads: int | None = None,
     stopping: Stopping | None = None,
+    facts: ModelFacts | None = None,
 ) -> Backend:
-    """The backend for "cpu", "cuda:N", "cuda:N,M" or "auto"; CUDA devices sweep many states at once, in no order.
+    """The backend for "cpu", "cuda:N", "cuda:N,M", "cuda" or "auto".
 
     Parameters
     ----------
@@ -31,6 +33,7 @@ def select_backend(
         simple kernel's schedule runs there in NumPy.
     threads : that sweep on the CPU; None for all cores.
     stopping : when visits of a simple kernel look whether they may end.
+    facts : of the model, for which "cuda" and "auto" take as many devices as are expected to gain; None: the first.
 
     Raises
     ------
@@ -48,6 +51,10 @@ def select_backend(
         from ooc_mdp.backends.cpu.backend import CpuBackend
 
         return CpuBackend(sweep_order, threads)
+    if facts is not None and device in ("cuda", "auto") and chosen.on_group is not None:
+        from ooc_mdp.backends.cuda.choice import numbers_for
+
+        numbers = numbers_for(facts)
     if len(numbers) == 1:
         return chosen.backend(numbers[0])
     if chosen.on_group is None:

@@ -133,9 +133,11 @@ def run_worker(
     options = asked.options
     with ExitStack() as stack:
         stack.enter_context(source.hold())
-        backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads, options.stopping)
-        stack.callback(backend.close)
         model = ModelFacts.of(source, options.discount)
+        backend = select_backend(
+            options.device, options.sweep_order, options.kernel, asked.threads, options.stopping, model
+        )
+        stack.callback(backend.close)
         return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
         with note_compiling(lambda _: mailbox.mark("compiling")):

@@ -98,7 +98,7 @@ def _solve(
     with ExitStack() as stack:
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
         facts = ModelFacts.of(table, options.discount)
-        backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping)
+        backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping, facts)
         stack.callback(backend.close)
         writes = output.path is not None
         return_freed_memory()

@@ -9,8 +9,10 @@ import pytest
 from command_line import ooc, refused
 from emulated_device import EmulatedDevice, emulated_group
 
+from ooc_mdp.backends.cuda import choice
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.store import Store
 
 Gpus = tuple[EmulatedDevice, ...]
@@ -37,6 +39,33 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
 )
 def test_a_word_names_one_device_or_several(word: str, name: str, gpus: Gpus) -> None:
     assert select_backend(word).name == name
+
+
+@pytest.mark.parametrize("word", ["cuda", "auto"])
+@pytest.mark.parametrize(
+    ("store", "least", "expected"),
+    [
+        ("gridworld", 0, "emulated:0, emulated:1, emulated:2"),
+        ("gridworld", 1 << 40, "emulated:0"),
+        ("random", 0, "emulated:0"),  # reads everything
+    ],
+)
+def test_a_solve_takes_every_device_where_that_is_left_to_it_and_several_gain(
+    word: str,
+    store: str,
+    least: int,
+    expected: str,
+    gpus: Gpus,
+    stores: Callable[[str], Store],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "_MANY_STATES", least)
+    monkeypatch.setattr(choice, "_MANY_ROWS", least)
+    monkeypatch.setattr(choice, "devices_in_reach", lambda: (0, 1, 2))
+    facts = ModelFacts.of(stores(store), 0.9)
+    assert select_backend(word, facts=facts).name == expected
+    assert select_backend("cuda:0", facts=facts).name == "emulated:0"
+    assert select_backend(word, kernel="plain", facts=facts).name == "emulated:0"
 
 
 @pytest.mark.parametrize("word", ["cuda:", "cuda:0,", "cuda:,1", "cuda:0;1", "cuda:0-1", "cuda:all", "cuda:-1"])
