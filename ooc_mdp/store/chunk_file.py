@@ -30,6 +30,7 @@ __all__ = [
     "ChunkEntry",
     "CorruptChunkError",
     "allocate",
+    "crc32c_address",
     "crc32c_function",
     "is_intact",
     "read_frame_file",
@@ -173,11 +174,23 @@ def crc32c_function() -> Callable[[Bytes], int]:
     gigabyte). The C function behind it needs no lock: it is called through ctypes where the package's own extension
     leads to it.
     """
-    try:
-        extension = importlib.import_module("google_crc32c._crc32c").__file__
-        function = ctypes.CDLL(extension).crc32c_value
-    except (ImportError, OSError, AttributeError):
+    function = _crc32c_value()
+    if function is None:
         return lambda body: int(google_crc32c.value(body))
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     function.restype = ctypes.c_uint32
     return lambda body: function(body.__array_interface__["data"][0], body.nbytes)  # sooner than body.ctypes.data
+
+
+def crc32c_address() -> int | None:
+    """Of the C function behind `google_crc32c.value`, which takes an address and a size; None without it."""
+    function = _crc32c_value()
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+
+
+@cache
+def _crc32c_value() -> Any:
+    try:
+        return ctypes.CDLL(importlib.import_module("google_crc32c._crc32c").__file__).crc32c_value
+    except (ImportError, OSError, AttributeError):
+        return None

@@ -10,18 +10,28 @@ table's is left to the device too (`ooc_mdp.store.encodings` says what it must d
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.partition import RawField, StoredField
 from ooc_mdp.store.blosc_frame import HEADER_BYTES, decode_frame, frame_header
-from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, allocate, read_frame_file
+from ooc_mdp.store.chunk_file import CRC_BYTES, ChunkEntry, CorruptChunkError, allocate, read_frame_file
 from ooc_mdp.store.layout import READ_FIELDS, PartitionSizes, padded_length
 from ooc_mdp.store.metadata import ArrayMetadata
 
-__all__ = ["FRAME_ALIGNMENT", "aligned", "frame_buffer_bytes", "prefetch_file", "read_frame", "stored_fields"]
+__all__ = [
+    "FRAME_ALIGNMENT",
+    "FrameChunk",
+    "aligned",
+    "frame_buffer_bytes",
+    "prefetch_file",
+    "read_frame",
+    "read_together",
+    "stored_fields",
+]
 
 FRAME_ALIGNMENT = 256
 """Each field begins at a multiple of this from the start of the buffer."""
@@ -59,44 +69,80 @@ def frame_buffer_bytes(fields: tuple[StoredField, ...], chunk_bytes: npt.NDArray
     return int(chunk_bytes.max(initial=0)) + values + FRAME_ALIGNMENT * len(fields)
 
 
-def read_frame(
-    path: str,
-    entry: ChunkEntry,
-    field: StoredField,
-    count: int,
-    buffer: npt.NDArray[np.uint8],
-    offset: int,
-    directory: int,
-) -> tuple[RawField, int]:
-    """One chunk file into the buffer from `offset` on, and the bytes read from disk.
+class FrameChunk(NamedTuple):
+    """One chunk of a partition."""
+
+    path: str
+    """From the store's directory on."""
+    entry: ChunkEntry
+    """The manifest's."""
+    field: StoredField
+    values: int
+    """Stored ones that belong to the partition."""
+
+
+def read_together(chunks: Sequence[FrameChunk], buffer: npt.NDArray[np.uint8], directory: int) -> list[RawField] | None:
+    """All chunk files into the buffer at once, without the interpreter's lock.
+
+    Returns
+    -------
+    None where one must be decompressed here, is not what was written or cannot be read: :func:`read_frame` reads it, or
+    says what is wrong.
+    """
+    from ooc_mdp.store.chunk_reads import read_whole
+
+    if not all(chunk.field.compressed and chunk.entry.sha256 is None for chunk in chunks):
+        return None
+    offsets, end = list[int](), 0
+    for chunk in chunks:
+        offsets.append(aligned(end))
+        end = offsets[-1] + chunk.entry.n_bytes - CRC_BYTES
+    paths, entries = [chunk.path for chunk in chunks], [chunk.entry for chunk in chunks]
+    if not read_whole(directory, paths, entries, buffer, offsets):
+        return None
+    try:
+        return [
+            raw_field(buffer[offset : offset + chunk.entry.n_bytes - CRC_BYTES], chunk.field, chunk.values, offset)
+            for chunk, offset in zip(chunks, offsets, strict=True)
+        ]
+    except CorruptChunkError:
+        return None
+
+
+def read_frame(chunk: FrameChunk, buffer: npt.NDArray[np.uint8], offset: int, directory: int) -> RawField:
+    """One chunk file into the buffer from `offset` on.
 
     Parameters
     ----------
-    path : from the store's directory on, whose descriptor is `directory`.
-    entry : the manifest's.
-    count : stored values that belong to the partition.
     buffer : uint8, the whole buffer.
+    directory : descriptor of the store's.
 
     Raises
     ------
     CorruptChunkError : the file is not what was written.
     FileNotFoundError, OSError : it cannot be read.
     """
+    path, entry, field, count = chunk
     if not field.compressed:
         frame = read_frame_file(path, entry, allocate(entry.n_bytes + 1), directory)
         values = decode_frame(frame, field.stored, count)
         if values.nbytes > buffer.size - offset:
             raise CorruptChunkError(f"it takes {values.nbytes} bytes, {buffer.size - offset} of the buffer are left")
         buffer[offset : offset + values.nbytes] = values.view(np.uint8)
-        return RawField(field, offset, values.nbytes, count, count, 0, 0, False, 0), entry.n_bytes
+        return RawField(field, offset, values.nbytes, count, count, 0, 0, False, 0)
     frame = read_frame_file(path, entry, buffer[offset:], directory)
+    return raw_field(frame, field, count, offset)
+
+
+def raw_field(frame: npt.NDArray[np.uint8], field: StoredField, count: int, offset: int) -> RawField:
+    """A whole frame that lies at an offset of the buffer. Raises CorruptChunkError if it is none of the field's."""
     length = padded_length(count)
     header = frame_header(frame, length * field.stored.itemsize)
     if header.uncompressed:
-        return RawField(field, offset, frame.size, count, length, 0, 0, False, HEADER_BYTES), entry.n_bytes
+        return RawField(field, offset, frame.size, count, length, 0, 0, False, HEADER_BYTES)
     if header.typesize == field.stored.itemsize and header.is_lz4:
-        raw = RawField(field, offset, frame.size, count, length, header.block_bytes, header.splits, header.shuffled, 0)
-        return raw, entry.n_bytes
+        blocks = header.block_bytes, header.splits, header.shuffled
+        return RawField(field, offset, frame.size, count, length, *blocks, 0)
     raise CorruptChunkError(
         f"its frame (flags {header.flags:#x}, values of {header.typesize} bytes) is not of the codec in its metadata"
     )

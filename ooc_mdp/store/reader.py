@@ -6,7 +6,7 @@ millisecond a chunk and the solver reads ten chunks a load. What is read is stil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -29,7 +29,15 @@ from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_f
 from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, load_code, stored_count
-from ooc_mdp.store.frames import aligned, frame_buffer_bytes, prefetch_file, read_frame, stored_fields
+from ooc_mdp.store.frames import (
+    FrameChunk,
+    aligned,
+    frame_buffer_bytes,
+    prefetch_file,
+    read_frame,
+    read_together,
+    stored_fields,
+)
 from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes, scratch_bytes
 from ooc_mdp.store.manifest import Manifest
@@ -292,20 +300,11 @@ class Store:
         buffer = into if isinstance(into, np.ndarray) else np.frombuffer(into, np.uint8)
         if buffer.size < self.frame_buffer_bytes:
             raise ValueError(f"{buffer.size} bytes for frames of up to {self.frame_buffer_bytes}")
-        sizes = self.sizes(p)
-        fields: list[RawField] = []
-        end = total = 0
-        entries, directory = self._entries, self.directory.fd
+        sizes, chunks = self.sizes(p), list[FrameChunk]()
         for stored in self.stored_fields:
-            name, count = stored.name, self.stored_values(stored.name, p, sizes)
-            path = chunk_name(name, count, p)
-            try:
-                raw, n_read = read_frame(path, entries[name][p], stored, count, buffer, aligned(end), directory)
-            except (CorruptChunkError, OSError) as error:
-                raise unreadable_chunk(self.directory, path, name, p, error) from error
-            fields.append(raw)
-            end = raw.offset + raw.n_bytes
-            total += n_read
+            count = self.stored_values(stored.name, p, sizes)
+            chunks.append(FrameChunk(chunk_name(stored.name, count, p), self._entries[stored.name][p], stored, count))
+        fields = read_together(chunks, buffer, self.directory.fd) or self._read_frames(p, chunks, buffer)
         return RawPartition(
             index=p,
             first_state=int(self.partition_ptr[p]),
@@ -316,9 +315,20 @@ class Store:
             actions_per_state=int(self.attributes["actions_per_state"]),
             successors_per_action=int(self.attributes["successors_per_action"]),
             fields=tuple(fields),
-            n_bytes=end,
-            read_bytes=total,
+            n_bytes=fields[-1].offset + fields[-1].n_bytes,
+            read_bytes=sum(chunk.entry.n_bytes for chunk in chunks),
         )
+
+    def _read_frames(self, p: int, chunks: Sequence[FrameChunk], buffer: npt.NDArray[np.uint8]) -> list[RawField]:
+        """A partition's chunks one after the other."""
+        fields, end = list[RawField](), 0
+        for chunk in chunks:
+            try:
+                fields.append(read_frame(chunk, buffer, aligned(end), self.directory.fd))
+            except (CorruptChunkError, OSError) as error:
+                raise unreadable_chunk(self.directory, chunk.path, chunk.field.name, p, error) from error
+            end = fields[-1].offset + fields[-1].n_bytes
+        return fields
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""

@@ -89,7 +89,11 @@ class TiledBackend:
         return self
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """:meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
+        """Reads of frames; :meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
+        if model.stored_fields:
+            from ooc_mdp.store.chunk_reads import load_code
+
+            load_code()
 
     def free_bytes(self) -> int:
         """Bytes that could be allocated on the device now, on that of a group that has least."""
