@@ -262,7 +262,7 @@ def _worker_options(
 
 
 def _worker_statistics(
-    members: Membership, owner: npt.NDArray[np.int32], transport: DaskTransport
+    members: Membership, owner: npt.NDArray[np.int32], transport: DaskTransport, device: str
 ) -> list[WorkerStatistics]:
     """Return the statistics of each worker, by its last status."""
     statistics = []
@@ -272,7 +272,7 @@ def _worker_statistics(
             WorkerStatistics(
                 worker=k,
                 host=transport.hosts[k].name,
-                device=transport.devices[k],
+                device=device,
                 lost=not member.alive,
                 partitions=int((owner == k).sum()),
                 loads=status.statistics.loads,
@@ -300,7 +300,7 @@ def _final_state(
 ) -> FinalState:
     """Return the final state of the solve, with the statistics of each worker."""
     known = coordinator.known
-    workers = _worker_statistics(members, coordinator.ownership.owner, transport)
+    workers = _worker_statistics(members, coordinator.ownership.owner, transport, options.device)
     plans = [] if outcome is Outcome.WORKERS_LOST else transport.join(members.alive())
     if known.bounds is None:
         coordinator.bounds.invalidate()
@@ -308,7 +308,7 @@ def _final_state(
     statistics.workers = workers
     return FinalState(
         method=f"{method_name(options)}, {len(workers)} workers, {placed}",
-        device=" + ".join(sorted({w.device for w in workers})),
+        device=options.device,
         plan=max(plans, key=lambda plan: sum(plan.host.values()), default=MemoryPlan({}, {})),
         bounds=coordinator.bounds,
         target=coordinator.target,

@@ -54,8 +54,6 @@ class DaskTransport:
     ) -> None:
         self._client, self._run, self._prepare = client, run, prepare
         self._stage = stage
-        self.devices: dict[int, str] = {}
-        """Device of each worker."""
         self.hosts: dict[int, WorkerInfo] = {}
         """Where each worker runs, lost ones included."""
         self._released: set[int] = set()
@@ -88,7 +86,7 @@ class DaskTransport:
         self._direct = any(self._client.sync(self._answers, number) for number in asked)
 
     def _start_solver(self, number: int, host: WorkerInfo, asked: WorkerOptions) -> None:
-        self.hosts[number], self.devices[number] = host, asked.options.device
+        self.hosts[number] = host
         self._tasks[number] = self._submit(run_solver, number, host, asked)
 
     def _submit(
