@@ -23,8 +23,9 @@ from ooc_mdp import api
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import ClusterOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.store import Store
 
@@ -126,6 +127,13 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
     how = {"epsilon": 1e9, "cache": cache, "method": asked, "device": "cpu", "worker_timeout": 300.0}
     solution = ooc_mdp.solve(coupled, 0.9, workers=clusters[2], **how)
     assert solution.method == f"{taken}, 2 workers, blocks"
+
+
+@pytest.mark.parametrize(("device", "taken"), [("cuda:0,1", "p-eva"), ("cuda:0", "policy-iteration")])
+def test_each_gpu_of_a_worker_adds_its_cache(device: str, taken: str, coupled: Store) -> None:
+    """Four caches of 26% hold the table, two do not."""
+    options = SolveOptions(0.9, device=device, cache=CacheSize(share=0.26))
+    assert solve_module._choose_method(ModelFacts.of(coupled, 0.9), options, workers=2) == taken
 
 
 @pytest.fixture(scope="module")
