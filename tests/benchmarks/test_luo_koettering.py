@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 from benchmark_scripts import figures_of, run_here
+from emulated_device import EmulatedDevice
+from emulated_order import Order
 from paths import BENCHMARKS
-from tiled_engine import emulated
 
+from ooc_mdp.backends.cuda.group import DeviceGroup
+
+CUDA_DEVICE = "ooc_mdp.backends.cuda.device.CudaDevice"
 SCRIPT = "papers/luo_koettering/run.py"
 README = BENCHMARKS / "papers" / "luo_koettering" / "README.md"
 TABLES = (
     "made with",
     "claims",
-    "figure 2",
-    "figure 3",
-    "figure 4",
-    "figure 5",
+    *(f"figure {n}" for n in (2, 3, 4, 5)),
+    *(f"figure {n}, speed-up" for n in (2, 3, 4, 5)),
     "several GPUs",
     "default kernel",
 )
@@ -43,13 +45,40 @@ def test_the_schedule_of_dense_computes_the_values_of_the_four_loops(tmp_path):
         assert case["default"]["residual"] <= case["residual"]
 
 
-def test_workers_divide_the_states_among_them(tmp_path):
-    figures = toy(tmp_path, "--part", "workers")
-    assert [(w["workers"], w["partitions"]) for w in figures["workers"]] == [(0, 1), (1, 1), (2, 2)]
-    for solve in figures["workers"]:
-        assert solve["outcome"] == "residual_reached"
-        assert solve["residual"] <= 1e-4
-        assert "seconds" not in solve
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_devices_compute_the_values_of_numpy(seed, tmp_path, monkeypatch):
+    order = Order(seed)
+    monkeypatch.setattr(CUDA_DEVICE, lambda number: EmulatedDevice(1 << 26, number, order))
+    figures = toy(tmp_path, "--part", "devices", "--device", "cuda:0", "--devices", "1,2,3")
+    assert [(case["states"], case["actions"]) for case in figures["devices"]] == SIZES
+    assert figures["link_bytes_per_second"] > 0
+    versions = [(what, devices) for devices in (1, 2, 3) for what in ("algorithm 3", "dense")]
+    for case in figures["devices"]:
+        assert [(run["what"], run["devices"]) for run in case["runs"]] == versions
+        assert len(case["largest_difference"]) == len(versions)
+        assert all(difference < 1e-13 for difference in case["largest_difference"].values())
+        for run in case["runs"]:
+            assert run["outcome"] == "done"
+            assert len(run["seconds"]) == len(run["iterations"])
+            assert run["load_seconds"] > 0
+
+
+class SendsNothing(EmulatedDevice):
+    """Its kernels write no value to other devices."""
+
+    def compile(self, source, defines, names, *, fused=True):
+        return super().compile(source.replace("there[other][s] = own[s];", "{}"), defines, names, fused=fused)
+
+
+@pytest.mark.parametrize("forgotten", ["meetings", "values"])
+def test_dense_on_a_group_is_wrong_where_devices_do_not_meet_or_send(forgotten, tmp_path, monkeypatch):
+    if forgotten == "meetings":
+        monkeypatch.setattr(DeviceGroup, "meet", staticmethod(lambda streams: None))
+    device, order = (SendsNothing if forgotten == "values" else EmulatedDevice), Order(1)
+    monkeypatch.setattr(CUDA_DEVICE, lambda number: device(1 << 26, number, order))
+    figures = toy(tmp_path, "--part", "devices", "--device", "cuda:0", "--devices", "3")
+    assert max(case["largest_difference"]["dense on 3 GPUs"] for case in figures["devices"]) > 1e-6
+    assert all(case["largest_difference"]["algorithm 3 on 3 GPUs"] < 1e-13 for case in figures["devices"])
 
 
 def test_what_a_time_limit_or_the_budget_left_out_is_said(tmp_path):
@@ -63,8 +92,9 @@ def test_what_a_time_limit_or_the_budget_left_out_is_said(tmp_path):
 
 @pytest.mark.slow
 def test_every_version_computes_the_same_values_on_a_device(tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_mdp.backends.cuda.device.CudaDevice", lambda number: emulated())
-    figures = toy(tmp_path, "--part", "cases", "--device", "cuda:0")
+    order = Order(1)
+    monkeypatch.setattr(CUDA_DEVICE, lambda number: EmulatedDevice(1 << 26, number, order))
+    figures = toy(tmp_path, "--device", "cuda:0", "--devices", "1,2")
     for case in figures["cases"]:
         assert [run["what"] for run in case["runs"]] == ["sequential", "state by state", "dense"]
         for run in case["runs"]:
@@ -83,7 +113,7 @@ def test_every_version_computes_the_same_values_on_a_device(tmp_path, monkeypatc
 def test_each_table_has_its_place_in_the_readme_also_for_a_run_that_was_cut_short(tmp_path):
     (tmp_path / "run").mkdir()
     figures = toy(tmp_path / "run", "--budget", "0")
-    assert len(figures["left_out"]) == 1 + len(SIZES)
+    assert len(figures["left_out"]) == len(SIZES)
     file, readme = tmp_path / "run" / "figures.json", tmp_path / "README.md"
     printed = run_here(SCRIPT, "--document", file)
     text = README.read_text()

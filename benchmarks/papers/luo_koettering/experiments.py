@@ -1,34 +1,36 @@
 """The measurements: each function gives one part of the figures as plain values.
 
 An iteration is a sweep of all states. Of the sequential version and of the one that sends state after state, one run is
-timed at several numbers of iterations; the dense kernel makes a visit for each. On the CPU a kernel's schedule runs in
-NumPy, whose seconds say nothing and are not kept.
+timed at several numbers of iterations, as of algorithm 3 on several; the dense kernel makes a visit for each, and a
+group a recorded graph. On the CPU a kernel's schedule runs in NumPy, whose seconds say nothing and are not kept.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import measuring
 import numpy as np
-from models import DISCOUNT, DenseModel, random_parameters
+from algorithm_3 import Algorithm3
+from dense_group import DenseGroup
+from models import DISCOUNT, DenseModel
 from resident import Effort, default_run, on_device, visit
 from sequential import Sequential
 from state_by_state import StateByState
+from tables import name_of
 
-import ooc_mdp
+import ooc_mdp.backends.cuda.device as cuda
+from ooc_mdp.backends.cuda.device import CudaDevice
+from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.simple.literature.catalogue import DENSE
 from ooc_mdp.errors import OocMdpError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.options import Stopping
 
-__all__ = ["default", "measure", "several"]
+__all__ = ["default", "link_bandwidth", "measure", "measure_groups"]
 
 _UNTESTED = replace(DENSE, exact=True, stopping=Stopping("states", 1_000_000))
 """Iterations alone: no test of convergence, no measurement of residuals after them."""
@@ -40,8 +42,6 @@ _BEFOREHAND = 2.0
 """Seconds of a solve that is not counted."""
 _DEFAULT_LIMIT = 8.0
 """Seconds of a solve by the default kernel, of which there are at least two."""
-RESIDUAL = 1e-4
-"""To which several workers solve."""
 
 
 class Solver(Protocol):
@@ -61,7 +61,7 @@ def number_of(device: str) -> int:
 
 
 def measure(model: DenseModel, iterations: Sequence[int], effort: Effort) -> dict[str, Any]:
-    """Figures 2 to 5 for one size: each version, and by how much their values differ in the end."""
+    """Figures 2 to 5 for one size: each version of one device, and by how much their values differ in the end."""
     makers: list[Callable[[], Solver]] = [lambda: Sequential(model)]
     if effort.device != "cpu":
         makers.append(lambda: StateByState(model, number_of(effort.device)))
@@ -145,55 +145,79 @@ def default(model: DenseModel, residual: float, effort: Effort) -> dict[str, Any
         return {"what": "CPU engine" if effort.device == "cpu" else "tiles", "outcome": f"refused: {error}"}
 
 
-def several(states: int, actions: int, workers: Sequence[int], toy: bool, effort: Effort) -> Iterator[dict[str, Any]]:
-    """`--kernel dense` on stores of as many partitions as there are workers, each with a device of its own.
-
-    The first solve has no workers. Each pass is followed by a measurement of the residual, and in the distributed
-    solves by an exchange of all values.
-    """
-    asked: dict[str, Any] = {"discount": DISCOUNT, "residual": RESIDUAL, "kernel": DENSE.word, "method": "vi"}
-    asked |= {"cache": "100%", "time_limit": effort.limit}
-    with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as folder:
-        for count in (0, *workers):
-            parameters = random_parameters(states, actions)
-            store = ooc_mdp.generate("random", Path(folder, str(count)), parameters, partitions=max(count, 1))
-            with _cluster(count, toy, effort.device, Path(folder)) as client:
-                if client is None:
-                    where: dict[str, Any] = {"device": effort.device}
-                else:
-                    where = {"device": "cpu" if effort.device == "cpu" else "cuda", "workers": client}
-                ooc_mdp.solve(store, **asked | {"time_limit": _BEFOREHAND}, **where)  # loads the code
-                solution = ooc_mdp.solve(store, **asked, **where)
-            statistics = solution.statistics
-            seconds = {} if effort.device == "cpu" else {"seconds": statistics.solve_seconds}
-            yield seconds | {
-                "states": states,
-                "actions": actions,
-                "workers": count,
-                "partitions": store.n_partitions,
-                "outcome": solution.outcome.value,
-                "passes": statistics.backups / statistics.n_states,
-                "residual": solution.certificate.residual_bound,
-            }
+def measure_groups(
+    model: DenseModel, iterations: Sequence[int], counts: Sequence[int], effort: Effort
+) -> dict[str, Any]:
+    """Both versions for several GPUs for one size, on the first so many of them; and how far their values are off."""
+    case = model.describe() | {"iterations": list(iterations), "runs": []}
+    reference, differences = model.values_after(iterations[-1]), {}
+    for count in counts:
+        for measured in (_algorithm_3, _dense_group):
+            run, found = measured(model, iterations, count, effort)
+            case["runs"].append(run | {"devices": count})
+            if found is not None:
+                differences[name_of(case["runs"][-1])] = float(np.abs(found - reference).max())
+    return case | {"largest_difference": differences}
 
 
-@contextmanager
-def _cluster(workers: int, toy: bool, device: str, folder: Path) -> Iterator[Any]:
-    """A client of workers of this machine, threads of this process at toy size; None for no workers."""
-    if not workers:
-        yield None
-        return
-    import dask
-    from distributed import Client
+def _devices(count: int) -> list[CudaDevice]:
+    return [cuda.CudaDevice(number) for number in range(count)]
 
-    from ooc_mdp.distributed.cluster import local_cluster
 
-    if toy:
-        with (
-            dask.config.set({"temporary-directory": str(folder)}),
-            Client(processes=False, n_workers=workers, threads_per_worker=1, dashboard_address=":0") as client,
-        ):
-            yield client
-    else:
-        with local_cluster(workers) as client:
-            yield client
+def _algorithm_3(
+    model: DenseModel, iterations: Sequence[int], count: int, effort: Effort
+) -> tuple[dict[str, Any], FloatArray | None]:
+    """Tables are brought to the devices before, which is timed apart."""
+    load = 0.0
+
+    def loaded() -> Algorithm3:
+        nonlocal load
+        solver = Algorithm3(model, _devices(count))
+        load = _seconds_of(solver.load)
+        solver.start()
+        solver.step()  # the first launches load code
+        return solver
+
+    run, values = _timed(loaded, iterations, effort)
+    return run | {"load_seconds": load}, values
+
+
+def _dense_group(
+    model: DenseModel, iterations: Sequence[int], count: int, effort: Effort
+) -> tuple[dict[str, Any], FloatArray]:
+    """Likewise; so many passes are recorded, and made once, before they are timed."""
+    solver = DenseGroup(model, _devices(count))
+    load, seconds = _seconds_of(solver.load), []
+    for n in iterations:
+        passes, found = solver.record(n), []
+        for _ in range(effort.repeat + 1):
+            solver.start()
+            found.append(_seconds_of(lambda passes=passes: solver.run(passes)))
+        seconds.append(measuring.spread(found[1:]))
+    values = solver.values(iterations[-1])
+    solver.close()
+    run = {"what": solver.what, "outcome": "done", "done": iterations[-1], "iterations": list(iterations)}
+    timed = {"seconds": seconds, "seconds_an_iteration": seconds[-1]["median"] / iterations[-1], "load_seconds": load}
+    return run | timed, values
+
+
+def link_bandwidth(size: int) -> float:
+    """Bytes per second of a copy of so many bytes, a power of two, from the first device to the second."""
+    group = DeviceGroup(_devices(2))
+    size = max(size, group.page)
+    streams, at = group.streams(), group.allocate_spread([size, size])
+
+    def copy() -> None:
+        group.copy(streams, at + size, at, size)
+        streams[1].wait()
+
+    copy()
+    seconds = min(_seconds_of(copy) for _ in range(5))
+    group.free_all()
+    return size / seconds
+
+
+def _seconds_of(what: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began

@@ -19,17 +19,12 @@ import ooc_mdp
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import Coupling
 
-__all__ = ["DISCOUNT", "DenseModel", "random_parameters"]
+__all__ = ["DISCOUNT", "DenseModel"]
 
 DISCOUNT = 0.9
 """The paper names none."""
 _ROUNDING = 1e-12
 """By which the sum of a row may differ from 1, generously."""
-
-
-def random_parameters(states: int, actions: int) -> dict[str, Any]:
-    """Of a dense model as `ooc_mdp.generate("random", ...)` makes it."""
-    return {"states": states, "actions": actions, "successors": states}
 
 
 class DenseModel:
@@ -52,7 +47,7 @@ class DenseModel:
     @cached_property
     def table(self) -> InMemory:
         """The model as ooc-mdp has it. What it is made from has one successor a row, and all else in common."""
-        few = random_parameters(self.states, self.actions) | {"successors": 1}
+        few = {"states": self.states, "actions": self.actions, "successors": 1}
         table = InMemory(ooc_mdp.open_problem("random", few, partitions=1, device="cpu"))
         (rows,) = table.tables
         every = np.broadcast_to(np.arange(self.states, dtype=rows.successors.dtype), self.transitions.shape)
@@ -73,7 +68,17 @@ class DenseModel:
         table.coupling = Coupling(np.array([0, 1]), np.array([0]), np.array([1.0 + _ROUNDING]))
         return table
 
+    def values_after(self, iterations: int) -> FloatArray:
+        """From values of 0, by NumPy; float64 [states]."""
+        values = np.zeros(self.states)
+        for _ in range(iterations):
+            values = self._backup(values)
+        return values
+
     def residual(self, values: FloatArray) -> float:
         """The largest |BV - V|."""
+        return float(np.abs(self._backup(values) - values).max())
+
+    def _backup(self, values: FloatArray) -> FloatArray:
         means = (self.transitions.reshape(-1, self.states) @ values).reshape(self._reward.shape)
-        return float(np.abs((self._reward + DISCOUNT * means).max(axis=1) - values).max())
+        return (self._reward + DISCOUNT * means).max(axis=1)

@@ -18,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import matplotlib
 from matplotlib.figure import Figure
-from tables import VERSIONS, Point, lines_of, seconds_after
+from tables import Point, all_runs, lines_of, seconds_after, versions_of
 
-COLOURS = dict(zip(VERSIONS, ("C7", "C1", "C0", "C2"), strict=True))
+COLOURS = ("C7", "C1", "C0", "C2", "C3", "C4", "C5", "C6", "C8", "C9")
+"""Of the versions for one device, and of those for groups in their order."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,28 +30,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parent, help="where the plots go")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    lines = lines_of(json.loads(options.file.read_text())["cases"])
+    cases = all_runs(json.loads(options.file.read_text()))
+    lines, versions = lines_of(cases), drawn_of(cases)
     # Text stays text, and nothing in a file depends on when it was drawn.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "luo_koettering"}):
         for name, (across, points) in lines.items():
             if points:
                 file = f"{name.replace(' ', '-')}.svg"
-                draw(across, points).savefig(options.folder / file, format="svg", metadata={"Date": None})
+                draw(across, points, versions).savefig(options.folder / file, format="svg", metadata={"Date": None})
                 print(file)
 
 
-def draw(across: str, points: Sequence[Point]) -> Figure:
+def drawn_of(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """All versions but groups of one device."""
+    return [version for version in versions_of(cases) if not version.endswith("on 1 GPU")]
+
+
+def draw(across: str, points: Sequence[Point], versions: Sequence[str]) -> Figure:
     """Seconds to the left, speed-up to the right; sizes that differ beside `across` have lines of their own."""
     drawn = Figure(figsize=(8.0, 3.6), layout="constrained")
     seconds, speed_up = drawn.subplots(1, 2)
     sizes = list(dict.fromkeys((c["states"], c["actions"]) for c, _ in points)) if across == "iterations" else [None]
     for style, size in zip(("o-", "s--", "^:"), sizes, strict=False):
         own = [(c, n) for c, n in points if size in (None, (c["states"], c["actions"]))]
-        for version in VERSIONS:
+        for colour, version in zip(COLOURS, versions, strict=False):
             found = [(n if across == "iterations" else c[across], c, n) for c, n in own]
             known = [(x, seconds_after(c, version, n), seconds_after(c, "sequential", n)) for x, c, n in found]
             label = version if len(sizes) == 1 else f"{version}, {size[0]} states, {size[1]} actions"  # type: ignore[index]
-            look: dict[str, Any] = {"color": COLOURS[version], "ms": 3.5, "lw": 1.2, "label": label}
+            look: dict[str, Any] = {"color": colour, "ms": 3.5, "lw": 1.2, "label": label}
             times = [(x, s) for x, s, _ in known if s is not None]
             if times:
                 seconds.plot(*zip(*times, strict=True), style, **look)

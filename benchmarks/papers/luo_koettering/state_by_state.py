@@ -29,9 +29,9 @@ class StateByState:
 
     def __init__(self, model: DenseModel, device: int) -> None:
         self._model, self._device = model, CudaDevice(device)
-        source = Path(__file__).with_name("state_by_state.cu").read_text()
-        kernels = self._device.compile(source, {}, ("reduce_block", "reduce_state"), fused=False)
-        self._reduce_block, self._reduce_state = kernels["reduce_block"], kernels["reduce_state"]
+        source = Path(__file__).with_name("tree_reductions.cu").read_text()
+        kernels = self._device.compile(source, {}, ("reduce_block", "reduce_states"), fused=False)
+        self._reduce_block, self._reduce_states = kernels["reduce_block"], kernels["reduce_states"]
         self._stream = self._device.stream()
         n, table = model.states, model.transitions[0].nbytes
         self._blocks = -(-model.actions // _THREADS)
@@ -56,7 +56,7 @@ class StateByState:
             self._stream.wait()
             value = self._after + np.uint64(8 * s)
             second = self._maxima, value, np.int64(self._blocks)
-            self._reduce_state(self._stream, 1, self._second, second, 8 * self._second)
+            self._reduce_states(self._stream, 1, self._second, second, 8 * self._second)
             self._stream.wait()
         self._values, self._after = self._after, self._values
 

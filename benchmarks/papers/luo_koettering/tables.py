@@ -8,32 +8,70 @@ from typing import Any
 from claims import FIGURE_5, LARGEST, MAX_ITERATIONS, SPEED_UPS, WIDE
 from resident import markdown
 
-__all__ = ["LOADED", "VERSIONS", "Point", "lines_of", "seconds_after", "tables_of"]
+__all__ = ["VERSIONS", "Point", "all_runs", "lines_of", "name_of", "seconds_after", "tables_of", "versions_of"]
 
 _NOT = "-"
+_POINT = "states / actions / iterations"
 _Case = dict[str, Any]
 Point = tuple[_Case, int]
 """A size, and a number of iterations."""
-LOADED = "dense, with its load"
-"""The kernel dense and what brings the table to the device."""
+_WITH_LOAD = ", with its load"
+"""Ends the name of a version whose seconds include bringing the tables to the devices."""
+LOADED = f"dense{_WITH_LOAD}"
 VERSIONS = ("sequential", "state by state", LOADED, "dense")
+"""For one device or none."""
+PAPERS = f"algorithm 3 on 2 GPUs{_WITH_LOAD}"
+"""What the paper measured on several."""
 
 
 def tables_of(figures: dict[str, Any]) -> dict[str, list[str]]:
     """Lines of each table by its title."""
-    cases = figures["cases"]
+    cases = all_runs(figures)
+    versions, lines = versions_of(cases), lines_of(cases)
     return {
         "made with": _made_with(figures),
-        "claims": _claims(cases, figures["workers"]),
-        **{name: _figure(points) for name, (_, points) in lines_of(cases).items()},
-        "several GPUs": _workers(figures["workers"]),
+        "claims": _claims(cases),
+        **{name: _figure(points, versions) for name, (_, points) in lines.items()},
+        **{f"{name}, speed-up": _figure_speed_ups(points, versions) for name, (_, points) in lines.items()},
+        "several GPUs": _groups(cases, group_sizes_of(cases)),
         "default kernel": _defaults(cases),
     }
 
 
+def all_runs(figures: dict[str, Any]) -> list[_Case]:
+    """Each size with its runs on one device and on groups."""
+    found: dict[tuple[int, int], _Case] = {}
+    for case in (*figures["cases"], *figures["devices"]):
+        known = found.get(_size(case), {"runs": [], "largest_difference": {}})
+        runs = {"runs": known["runs"] + case["runs"]}
+        off = {"largest_difference": known["largest_difference"] | case.get("largest_difference", {})}
+        found[_size(case)] = known | case | runs | off
+    return list(found.values())
+
+
+def name_of(run: dict[str, Any]) -> str:
+    """A run's version."""
+    count = run.get("devices")
+    return run["what"] if count is None else f"{run['what']} on {count} GPU{'s' * (count != 1)}"
+
+
+def group_sizes_of(cases: Sequence[_Case]) -> list[int]:
+    """Numbers of devices of the groups that were measured."""
+    return sorted({run["devices"] for case in cases for run in case["runs"] if "devices" in run})
+
+
+def versions_of(cases: Sequence[_Case]) -> tuple[str, ...]:
+    """All that were measured, those for one device first."""
+    groups = [{"what": what, "devices": n} for what in ("algorithm 3", "dense") for n in group_sizes_of(cases)]
+    return *VERSIONS, *map(name_of, groups)
+
+
 def _made_with(figures: dict[str, Any]) -> list[str]:
     machine, versions = figures["machine"], figures["versions"]
-    device = f"one or more {machine['device']}" if "device" in machine else "no GPU"
+    most = max(group_sizes_of(figures["devices"]), default=1)
+    device = f"{most} {machine['device']}" if "device" in machine else "no GPU"
+    if "link_bytes_per_second" in figures:
+        device += f", {figures['link_bytes_per_second'] / 1e9:.0f} GB/s from one to another"
     lines = [
         f"Made on {machine['cpu']} ({machine['cores']} cores), {machine['seconds_are']}; {device}; "
         f"ooc-mdp {versions['commit']}, Python {versions['python']}, Numba {versions['numba']}."
@@ -79,12 +117,12 @@ def seconds_after(case: _Case, version: str, iterations: int) -> float | None:
     if run is None or "seconds" not in run or iterations not in run["iterations"]:
         return None
     seconds = float(run["seconds"][run["iterations"].index(iterations)]["median"])
-    return seconds + run["load_seconds"] + run["expand_seconds"] if version == LOADED else seconds
+    return seconds + run["load_seconds"] + run.get("expand_seconds", 0.0) if version.endswith(_WITH_LOAD) else seconds
 
 
 def _run(case: _Case, version: str) -> dict[str, Any] | None:
-    what = "dense" if version == LOADED else version
-    return next((run for run in case["runs"] if run["what"] == what), None)
+    name = version.removesuffix(_WITH_LOAD)
+    return next((run for run in case["runs"] if name_of(run) == name), None)
 
 
 def _cell(value: float | None, form: str = ".3g", scale: float = 1.0) -> str:
@@ -103,32 +141,37 @@ def _rate_ratio(case: _Case, version: str, iterations: int) -> tuple[float | Non
     """The speed-up after so many iterations; of an iteration where one of both was stopped before."""
     found = _speed_up(case, version, iterations)
     sequential, run = _run(case, "sequential"), _run(case, version)
-    if found is not None or version == LOADED or sequential is None or run is None:
+    if found is not None or version.endswith(_WITH_LOAD) or sequential is None or run is None:
         return found, ""
     stopped = ", ".join(f"{r['what']} after {r['done']}" for r in (sequential, run) if r["outcome"] == "time_limit")
     rates = (r.get("seconds_an_iteration") for r in (sequential, run))
     return _ratio(*rates), f"of an iteration: the time limit stopped {stopped}; "
 
 
-def _figure(points: Sequence[Point]) -> list[str]:
-    rows = []
-    for case, n in points:
-        seconds = [seconds_after(case, version, n) for version in VERSIONS]
-        rows.append([
-            f"{case['states']} / {case['actions']} / {n}",
-            f"{case['array_bytes']:.2e}",
-            *(_cell(s, ".4g", 1e3) for s in seconds),
-            *(_cell(_speed_up(case, version, n)) for version in VERSIONS[1:]),
-        ])  # fmt: skip
-    headers = ("states / actions / iterations", "bytes of T", *(f"{version}, ms" for version in VERSIONS))
-    return markdown((*headers, *(f"speed-up: {version}" for version in VERSIONS[1:])), rows)
+def _figure(points: Sequence[Point], versions: Sequence[str]) -> list[str]:
+    rows = [
+        [_point(case, n), f"{case['array_bytes']:.2e}"]
+        + [_cell(seconds_after(case, version, n), ".4g", 1e3) for version in versions]
+        for case, n in points
+    ]
+    return markdown((_POINT, "bytes of T", *(f"{version}, ms" for version in versions)), rows)
+
+
+def _figure_speed_ups(points: Sequence[Point], versions: Sequence[str]) -> list[str]:
+    compared = [version for version in versions if version != "sequential"]
+    rows = [[_point(case, n), *(_cell(_speed_up(case, version, n)) for version in compared)] for case, n in points]
+    return markdown((_POINT, *compared), rows)
+
+
+def _point(case: _Case, iterations: int) -> str:
+    return f"{case['states']} / {case['actions']} / {iterations}"
 
 
 # -------------------------------------------------------------------------------------------------------- claims
 
 
-def _claims(cases: Sequence[_Case], workers: Sequence[_Case]) -> list[str]:
-    rows = [*_speed_ups(cases), *_orders(cases), *_growth(cases), *_others(cases, workers)]
+def _claims(cases: Sequence[_Case]) -> list[str]:
+    rows = [*_speed_ups(cases), *_orders(cases), *_growth(cases), *_gains(cases), *_others(cases)]
     return markdown(("claim", "paper", "ours", "ratio", "why"), rows)
 
 
@@ -138,21 +181,23 @@ def _speed_ups(cases: Sequence[_Case]) -> list[list[str]]:
     found: dict[str, float | None] = {}
     why = {
         "state by state": "two copies, two launches and two waits a state, as in the paper; other host, link and GPU",
+        PAPERS: "tables are copied once, in place of managed memory; other host, link and GPUs",
         LOADED: "one GPU in place of two; the table is copied once",
-        "dense": "the same without the copy, which the paper's unified memory makes page by page",
+        "dense": "the same without the copy, which the paper's managed memory makes page by page",
+        f"dense on 2 GPUs{_WITH_LOAD}": "half the bytes, a recorded graph in place of a launch for each state",
     }
-    for version in VERSIONS[1:]:
-        claimed = SPEED_UPS["state by state" if version == "state by state" else "dense"]
+    for version, reason in why.items():
+        claimed = SPEED_UPS["state by state" if version == "state by state" else "algorithm 3"]
         found[version], note = _rate_ratio(case, version, MAX_ITERATIONS) if case else (None, "")
         rows.append([
             f"speed-up of {version} over the CPU, {at}", f"{claimed:g}", _cell(found[version]),
-            _cell(_ratio(found[version], claimed)), note + why[version],
+            _cell(_ratio(found[version], claimed)), note + reason,
         ])  # fmt: skip
-    gap, ours = SPEED_UPS["dense"] / SPEED_UPS["state by state"], _ratio(found[LOADED], found["state by state"])
-    rows.append([
-        "resident tables over state by state, the same", f"{gap:g}", _cell(ours), _cell(_ratio(ours, gap)),
-        "ours with the load, on one GPU",
-    ])  # fmt: skip
+    gap = SPEED_UPS["algorithm 3"] / SPEED_UPS["state by state"]
+    for version in (PAPERS, LOADED):
+        ours = _ratio(found[version], found["state by state"])
+        claim = f"{version} over state by state, the same"
+        rows.append([claim, f"{gap:g}", _cell(ours), _cell(_ratio(ours, gap)), ""])
     return rows
 
 
@@ -162,30 +207,30 @@ def _orders(cases: Sequence[_Case]) -> list[list[str]]:
     def held(faster: str, slower: str) -> tuple[str, list[str]]:
         pairs = [(seconds_after(c, faster, n), seconds_after(c, slower, n), c, n) for c, n in points]
         known = [(a < b, c, n) for a, b, c, n in pairs if a is not None and b is not None]
-        failed = [f"{c['states']} / {c['actions']} / {n}" for holds, c, n in known if not holds]
+        failed = [_point(c, n) for holds, c, n in known if not holds]
         return f"{len(known) - len(failed)} of {len(known)}" if known else _NOT, failed
 
     rows = []
-    for version in ("state by state", LOADED):
+    for version in ("state by state", PAPERS, LOADED):
         count, failed = held(version, "sequential")
         claim = f"{version} is faster than the CPU in every configuration"
         rows.append([claim, "yes", count, _NOT, f"not for {'; '.join(failed)}" if failed else ""])
-    count, failed = held(LOADED, "state by state")
-    rows.append([
-        "resident tables are faster than state by state in every configuration", "yes, but for figure 5", count, _NOT,
-        "",
-    ])  # fmt: skip
+    for version in (LOADED, PAPERS):
+        count, failed = held(version, "state by state")
+        claim = f"{version} is faster than state by state in every configuration"
+        rows.append([claim, "yes, but for figure 5", count, _NOT, f"not for {'; '.join(failed)}" if failed else ""])
     only = "A <= {actions}, S <= {states}, N < {iterations}".format(**FIGURE_5)
     where = "; ".join(failed) or ("nowhere" if count != _NOT else _NOT)
-    rows.append([f"state by state pays only where {only}", "yes", where, _NOT, "states / actions / iterations"])
+    rows.append([f"state by state pays only where {only}", "yes", where, _NOT, _POINT])
     return rows
 
 
 def _growth(cases: Sequence[_Case]) -> list[list[str]]:
-    """Time by size, and the gap between both versions for a GPU by each variable."""
+    """Time by size, and by each variable how much faster resident tables are than those sent state by state."""
     rows = []
     measured = [(c, n) for c in cases for n in c["iterations"]]
-    for version, said in (("sequential", "linear"), ("state by state", "not linear"), (LOADED, "not linear")):
+    for version in ("sequential", "state by state", PAPERS, LOADED):
+        said = "linear" if version == "sequential" else "not linear"
         units = [
             1e9 * s / (c["states"] ** 2 * c["actions"] * n)
             for c, n in measured
@@ -195,61 +240,74 @@ def _growth(cases: Sequence[_Case]) -> list[list[str]]:
         why = "nanoseconds of S S A N, least and most; linear would be one number"
         rows.append([f"{version}: time by S S A N", said, found, _NOT, why])
     lines = lines_of(cases)
-    for name, line in (lines[f"figure {number}"] for number in (2, 3, 4)):
-        gaps = [_ratio(seconds_after(c, "state by state", n), seconds_after(c, LOADED, n)) for c, n in line]
-        known = [gap for gap in gaps if gap is not None]
-        found = " to ".join(f"{gap:.3g}" for gap in (known[0], known[-1])) if known else _NOT
-        why = "state by state / resident with its load, from the smallest to the largest"
-        rows.append([f"the gap between both versions widens with {name}", "yes", found, _NOT, why])
+    for version in (PAPERS, LOADED):
+        for name, line in (lines[f"figure {number}"] for number in (2, 3, 4)):
+            gaps = [_ratio(seconds_after(c, "state by state", n), seconds_after(c, version, n)) for c, n in line]
+            known = [gap for gap in gaps if gap is not None]
+            found = f"{known[0]:.3g} to {known[-1]:.3g}" if known else _NOT
+            claim = f"the gap between state by state and {version} widens with {name}"
+            rows.append([claim, "yes", found, _NOT, "ratio of their seconds, from the smallest to the largest"])
     return rows
 
 
-def _others(cases: Sequence[_Case], workers: Sequence[_Case]) -> list[list[str]]:
-    differences = [d for c in cases for d in c.get("largest_difference", {}).values()]
+def _gains(cases: Sequence[_Case]) -> list[list[str]]:
+    """What the paper expects of more GPUs: the largest table, the most iterations."""
+    case, rows = next((c for c in cases if _size(c) == LARGEST), None), []
+    for what in ("algorithm 3", "dense"):
+        for count in (2, 4):
+            gain = _gain(case, what, count, MAX_ITERATIONS) if case else None
+            claim = f"{what}: {count} GPUs are {count} times as fast as one (expected)"
+            why = "1.07e9 bytes, 100 iterations, without the load"
+            rows.append([claim, f"{count}", _cell(gain), _cell(_ratio(gain, count)), why])
+    return rows
+
+
+def _gain(case: _Case, what: str, count: int, iterations: int) -> float | None:
+    """How many times as fast a group is as one of its devices; by an iteration, where one was stopped before."""
+    one, more = (_run(case, name_of({"what": what, "devices": n})) for n in (1, count))
+    if one is None or more is None:
+        return None
+    seconds = [seconds_after(case, name_of(run), iterations) for run in (one, more)]
+    return _ratio(*seconds) or _ratio(one["seconds_an_iteration"], more["seconds_an_iteration"])
+
+
+def _others(cases: Sequence[_Case]) -> list[list[str]]:
+    differences = [d for c in cases for d in c["largest_difference"].values()]
     share: float | None = None
     for case in cases:
         run = _run(case, "state by state")
         if run and run.get("copies_an_iteration"):
             share = run["copies_an_iteration"] / run["seconds_an_iteration"]  # of the largest table in the end
-    known = [w for w in workers if w["workers"] and _solved_in(w)]
-    first, last = (known[0], known[-1]) if known else (None, None)
-    gain = _ratio(first["seconds"], last["seconds"]) if first and last and first is not last else None
-    count = last["workers"] if gain and last else 2
-    alone = "" if gain else " (only one GPU was measured)"
     return [
         ["all versions produce the same values", "yes", _cell(max(differences, default=None), ".1e"), _NOT,
          "the largest difference of a value, of all sizes; sums are in other orders"],
         ["the copies make state by state slow", "yes", _cell(share, ".0f", 100) + ("" if share is None else "%"), _NOT,
          "copies alone, of the seconds of an iteration, for the largest table"],
-        [f"{count} GPUs are {count} times as fast as one (expected)", f"{count}", _cell(gain),
-         _cell(_ratio(gain, count)), f"workers of the distributed solve; see the table of several GPUs{alone}"],
     ]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------- several GPUs, default kernel
 
 
-def _solved_in(solve: _Case) -> float | None:
-    """Seconds of a solve by workers, where they are known and it met its target."""
-    return solve.get("seconds") if solve["outcome"] == "residual_reached" else None
-
-
-def _workers(workers: Sequence[_Case]) -> list[str]:
-    one = next((_solved_in(w) for w in workers if w["workers"] == 1), None)
+def _groups(cases: Sequence[_Case], sizes: Sequence[int]) -> list[str]:
+    """Milliseconds of an iteration, of the most iterations of each size; and of bringing the tables there."""
     rows = []
-    for w in workers:
-        seconds, count = _solved_in(w), w["workers"]
-        rows.append([
-            f"{count} worker{'s' * (count != 1)}" if count else "no workers",
-            f"{w['states']} / {w['actions']} / {w['partitions']}",
-            _cell(seconds, ".3f") if w["outcome"] == "residual_reached" else w["outcome"],
-            _cell(_ratio(one, seconds) if count else None),
-            f"{w['passes']:.1f}",
-            _cell(_ratio(seconds, w["passes"]), ".3g", 1e3),
-            f"{w['residual']:.1e}",
-        ])  # fmt: skip
-    headers = ("dense to a residual of 1e-4", "states / actions / partitions", "seconds", "over one worker")
-    return markdown((*headers, "passes", "ms a pass, with its measurement", "residual bound"), rows)
+    for case in cases:
+        for what in ("algorithm 3", "dense"):
+            runs = [_run(case, name_of({"what": what, "devices": count})) for count in sizes]
+            if not any(runs):
+                continue
+            rows.append([
+                _point(case, case["iterations"][-1]),
+                what,
+                *(_cell(run and run["seconds_an_iteration"], ".4g", 1e3) for run in runs),
+                *(_cell(_gain(case, what, count, case["iterations"][-1])) for count in sizes if count > 1),
+                *(_cell(run and run["load_seconds"], ".4g", 1e3) for run in runs),
+            ])  # fmt: skip
+    names = [f"{count} GPU{'s' * (count != 1)}" for count in sizes]
+    headers = (_POINT, "version", *(f"ms an iteration, {name}" for name in names))
+    gains = (f"{name} over one" for name, count in zip(names, sizes, strict=True) if count > 1)
+    return markdown((*headers, *gains, *(f"load, ms, {name}" for name in names)), rows)
 
 
 def _defaults(cases: Sequence[_Case]) -> list[str]:
@@ -263,7 +321,7 @@ def _defaults(cases: Sequence[_Case]) -> list[str]:
         seconds = found["seconds"]["median"] if solved else None
         loaded = seconds_after(case, LOADED, n)
         rows.append([
-            f"{case['states']} / {case['actions']} / {n}",
+            _point(case, n),
             *(write(seconds_after(case, version, n)) for version in VERSIONS),
             f"{write(seconds)} ({found['what']})" if solved else f"{found['what']}: {found['outcome']}",
             _cell(_ratio(seconds_after(case, "sequential", n), seconds)),
@@ -271,6 +329,6 @@ def _defaults(cases: Sequence[_Case]) -> list[str]:
             f"{found['sweeps']:.1f}" if solved else _NOT,
             f"{case['residual']:.1e}",
         ])  # fmt: skip
-    headers = ("states / actions / iterations", *(f"{version}, ms" for version in VERSIONS), "default, ms")
+    headers = (_POINT, *(f"{version}, ms" for version in VERSIONS), "default, ms")
     more = ("sequential / default", "dense with its load / default", "backups per state, default", "residual of both")
     return markdown((*headers, *more), rows)

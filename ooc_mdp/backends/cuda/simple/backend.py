@@ -30,11 +30,11 @@ from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import format_bytes
 
-__all__ = ["SimpleBackend"]
+__all__ = ["TABLE", "SimpleBackend"]
 
 _THREADS = 256
 _FIELDS = 9
-_TABLE = np.dtype(
+TABLE = np.dtype(
     [
         ("pointers", "u8", _FIELDS),
         ("first", "i8"),
@@ -193,7 +193,7 @@ class SimpleBackend(SimpleSweeps):
             table.halo,
             table.boundary,
         ]
-        offsets = np.cumsum([aligned(_TABLE.itemsize), *(aligned(f.nbytes) for f in fields)])
+        offsets = np.cumsum([aligned(TABLE.itemsize), *(aligned(f.nbytes) for f in fields)])
         host = np.empty(int(offsets[-1]), np.uint8)
         on_device: list[tuple[Any, int]] = []
         for field, offset in zip(fields, offsets, strict=False):
@@ -201,7 +201,7 @@ class SimpleBackend(SimpleSweeps):
                 host[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
             elif field.nbytes:
                 on_device.append((field, int(offset)))
-        descriptor = host[: _TABLE.itemsize].view(_TABLE)[0]
+        descriptor = host[: TABLE.itemsize].view(TABLE)[0]
         descriptor["pointers"] = [int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)]
         descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
         descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
@@ -239,7 +239,7 @@ class SimpleBackend(SimpleSweeps):
                 f"{self.name} has no room for partition {prepared.index} ({format_bytes(host.nbytes)}) within "
                 f"the cache's budget; lower --cache"
             ) from error
-        pointers = host[: _TABLE.itemsize].view(_TABLE)[0]["pointers"]
+        pointers = host[: TABLE.itemsize].view(TABLE)[0]["pointers"]
         pointers[:] = np.where(pointers > 0, pointers + np.uint64(at), 0)
         self._stream.upload(at, host)
         for field, offset in prepared.on_device:

@@ -11,15 +11,15 @@
 // a state, a warp every eighth of its actions, a lane every 32nd successor. The tree over actions has two levels: each
 // warp keeps the best of its own, and the block compares its 8 warps.
 // Bytes a backup: 8 (n + h) for each action, read in order whatever the model; values come through the caches. T is
-// written once and stays in the workspace until another partition is swept: a model in one partition is expanded once,
-// and a worker for each GPU, with one partition each, holds the model as algorithm 3 does, without managed memory.
+// written once and stays in the workspace until another partition is swept: a model in one partition is expanded once.
 // Why not simpler: plain.cu reads stored transitions only, which is less by the share of zeros; a dense table pays where
 // almost every state follows almost every other. A thread an action, as in the paper, reads columns of T a row apart.
 //
 // Where this departs from the paper: (1) it has rewards R(s,a,s') in a second table of the same size, here rows have
 // their expected reward, so that half the bytes are read; (2) a thread adds up a whole row, here a warp does; (3) its
 // second level is a kernel of its own, after a synchronisation, here a barrier; (4) the table is resident: moving
-// T(s,:,:) to the device for each state in each pass, as algorithm 2 does, is measured in benchmarks/papers.
+// T(s,:,:) to the device for each state in each pass, as algorithm 2 does, is measured in benchmarks/papers, as are
+// algorithm 3 and this kernel on the rows of several devices.
 // Sums are float64, always added in the same order, though not in that of a single thread: runs repeat bit for bit, and
 // differ from a Jacobi sweep by rounding.
 
