@@ -252,19 +252,19 @@ class Engine:
         self.size = max(self.size, float(np.abs([report.largest_value, report.smallest_value]).max()))
         return report
 
-    def true(self, p: int) -> Residuals:
-        """Residuals at the device's values, by NumPy."""
-        policy = self.backend.policy()
-        if p not in self.visited:
-            policy[self.own(p)] = -1
-        row_sum = float(self.store.row_sum_range[p, 1])
-        return residuals(self.tables[p], self.backend.values(), policy, self.sign, self.discount, row_sum)
+    def true(self, *partitions: int) -> list[Residuals]:
+        """Residuals of partitions at the device's values, by NumPy."""
+        values, policy = self.backend.values(), self.backend.policy()
+        for p in partitions:
+            if p not in self.visited:
+                policy[self.own(p)] = -1
+        sums = self.store.row_sum_range[:, 1].tolist()
+        return [residuals(self.tables[p], values, policy, self.sign, self.discount, sums[p]) for p in partitions]
 
     def assert_that_the_bounds_are_true(self) -> None:
         slack = [self.bounds.rounding(self.size)] * 2 + [self.bounds.rounding(self.size, plain=True)] * 2
-        for p in range(self.store.n_partitions):
-            pairs = zip(self.true(p), self.bounds.of(p).tolist(), slack, strict=True)
-            for true, bound, rounding in pairs:
+        for p, found in enumerate(self.true(*range(self.store.n_partitions))):
+            for true, bound, rounding in zip(found, self.bounds.of(p).tolist(), slack, strict=True):
                 assert true <= bound + 1e-9 * abs(bound) + 2 * rounding, (p, true, bound)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from emulated_peers import LateGroup
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tiled_engine import Engine, on_group
 
@@ -115,29 +115,40 @@ def late(store: Store, random_store: Store) -> MakeLate:
     return make
 
 
-SETTINGS = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], database=None
-)
+SHARDS, OF_A_SHARD = 100, 1_000
 
 
-GROUPS = {"schedule": SCHEDULES, "devices": st.sampled_from([2, 3]), "random": st.booleans()}
+def check_schedules(count: int, number: int, late: MakeLate, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Check schedules that are drawn from a seed; how many were."""
+    checked = 0
+
+    @seed(number)
+    @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+    @given(schedule=SCHEDULES, devices=st.sampled_from([2, 3]), random=st.booleans())
+    def bounds_hold(schedule: Schedule, devices: int, random: bool) -> None:
+        nonlocal checked
+        late(devices, random).check(schedule, monkeypatch)
+        checked += 1
+
+    bounds_hold()
+    return checked
 
 
-@settings(SETTINGS, max_examples=200)
-@given(**GROUPS)
 def test_bounds_hold_however_late_stores_of_other_devices_arrive(
-    schedule: Schedule, devices: int, random: bool, late: MakeLate, monkeypatch: pytest.MonkeyPatch
+    late: MakeLate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late(devices, random).check(schedule, monkeypatch)
+    assert check_schedules(200, SHARDS, late, monkeypatch) == 200
 
 
 @pytest.mark.slow
-@settings(SETTINGS, max_examples=100_000)
-@given(**GROUPS)
-def test_bounds_hold_in_a_hundred_thousand_schedules(
-    schedule: Schedule, devices: int, random: bool, late: MakeLate, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_bounds_hold_in_each_of_a_hundred_thousand_schedules(
+    shard: int, late: MakeLate, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    late(devices, random).check(schedule, monkeypatch)
+    """Each shard has schedules of its own; `pytest -n` divides shards among processes."""
+    checked = check_schedules(OF_A_SHARD, shard, late, monkeypatch)
+    record_property("schedules", checked)
+    assert checked == OF_A_SHARD
 
 
 def test_stores_do_arrive_late(late: MakeLate, monkeypatch: pytest.MonkeyPatch) -> None:
