@@ -215,7 +215,15 @@ EMULATED_CAS(unsigned)
 EMULATED_CAS(unsigned long long)
 EMULATED_CAS(unsigned short)
 
-#define EMULATED_LOAD(name) template <class T> T name(const T* at) { return *at; }
+#define EMULATED_LOAD(name)                                                                                            \
+    template <class T> T name(const T* at) {   /* other devices may store there */                                     \
+        T value = *at;                                                                                                 \
+        if constexpr (std::is_arithmetic_v<T>) {                                                                       \
+            const emulated::u64 seen = emulated::loaded(at, emulated::bits(value));                                    \
+            memcpy(&value, &seen, sizeof value);                                                                       \
+        }                                                                                                              \
+        return value;                                                                                                  \
+    }
 #define EMULATED_STORE(name) template <class T> void name(T* at, std::common_type_t<T> value) { *at = value; }
 EMULATED_LOAD(__ldg)
 EMULATED_LOAD(__ldcg)
@@ -230,6 +238,16 @@ template <class T> void __stcg(T* at, std::common_type_t<T> value) {   // other 
 }
 EMULATED_STORE(__stcs)
 EMULATED_STORE(__stwt)
+
+#define __NV_ATOMIC_ACQUIRE 2
+#define __NV_THREAD_SCOPE_SYSTEM 4
+// Only what orders the block's later loads behind other devices' stores.
+template <class T> void __nv_atomic_load(const T* at, T* to, int order, int scope) {
+    *to = *at;
+    if (order != __NV_ATOMIC_ACQUIRE || scope != __NV_THREAD_SCOPE_SYSTEM)
+        emulated::fail("__nv_atomic_load of the order %d and the scope %d is not emulated", order, scope);
+    emulated::acquire_of_system();
+}
 
 // ------------------------------------------------------------------------------------------------------------ numbers
 

@@ -1,12 +1,18 @@
-// Stores to memory that several emulated devices read: each device has a view of its own, and sees another's stores late.
+// Memory that several emulated devices read: each device has a view of its own, sees another's stores late, and may load
+// what was there before them.
 //
 // A store of the running device changes its own view at once and becomes an *arrival* for every other device that reads
 // there. While another device's kernel runs, arrivals take place wherever a block's or a warp's threads meet, in any order
 // that the memory model allows: stores to one address in theirs; what a thread stores after a fence of the system after
 // all that it stored before the fence, and after all that its block had stored by the last barrier before the fence.
+//
+// A load by __ldca, __ldcg and the like gives what the address holds, or what it held before an arrival of this launch: any
+// of that, unless the thread has acquired since that arrival, or another thread of its block before their last barrier.
+// A block loads nothing older from an address than it has loaded there before.
 
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 namespace emulated {
@@ -32,6 +38,16 @@ static unsigned arrivals_at_once;        // at most, of those that are not eager
 static unsigned every_so_often;          // meetings from one with arrivals to the next, about; 0: none
 static bool among_devices;
 static u64 barrier_of_block, block_of_stores;
+struct Replaced { u64 value, arrival; };   // what an address held until an arrival
+struct Past {
+    std::vector<Replaced> values;
+    u64 block;           // that has loaded there, and no longer sees the first so many
+    size_t passed;
+};
+static std::unordered_map<const void*, Past> past;
+static u64 arrived;      // in this launch
+struct Acquired { u64 block, arrivals; };
+static Acquired acquired[MOST_THREADS], acquired_since_barrier, acquired_by_all;   // all: of the block's threads
 struct Fence { u64 block, barrier, fence; };
 static Fence fences[MOST_THREADS];
 
@@ -48,6 +64,7 @@ static u64 this_block() {
 
 static void stored(const void* at, u64 value, int bytes, bool largest) {
     if (!among_devices || !now) return;
+    past.erase(at);      // its own stores are in order
     const int thread = now->number;
     const u64 number = stores++, block = this_block();
     const bool fenced = fences[thread].block == block;
@@ -71,12 +88,41 @@ static void barrier_passed() {   // all threads of the block are there
     if (!among_devices) return;
     block_of_stores = this_block();
     barrier_of_block = stores;
+    if (acquired_since_barrier.block == block_of_stores) acquired_by_all = acquired_since_barrier;
+}
+
+// What has arrived so far is seen by what the thread loads from here on.
+static void acquire_of_system() {
+    if (!among_devices || !now) return;
+    acquired[now->number] = acquired_since_barrier = {this_block(), arrived};
+}
+
+// What a load gives: `present`, or what the address held before.
+static u64 loaded(const void* at, u64 present) {
+    if (!among_devices || !now || past.empty()) return present;
+    const auto found = past.find(at);
+    if (found == past.end()) return present;
+    Past& known = found->second;
+    const u64 block = this_block();
+    const Acquired& own = acquired[now->number];
+    u64 seen = own.block == block ? own.arrivals : 0;
+    if (acquired_by_all.block == block && acquired_by_all.arrivals > seen) seen = acquired_by_all.arrivals;
+    size_t first = known.block == block ? known.passed : 0;
+    while (first < known.values.size() && known.values[first].arrival <= seen) ++first;
+    first += drawn_for_arrivals((unsigned)(known.values.size() - first) + 1);
+    known.block = block;
+    known.passed = first;
+    return first < known.values.size() ? known.values[first].value : present;
 }
 
 static void arrive(size_t i) {
     const Arrival a = late[i];
     late.erase(late.begin() + (std::ptrdiff_t)i);
-    u64 value = a.value;
+    u64 value = a.value, before = 0;
+    if (among_devices && a.device == running) {
+        memcpy(&before, a.to, (size_t)a.bytes);
+        past[a.to].values.push_back({before, ++arrived});
+    }
     if (a.largest && a.bytes == 8 && *(u64*)a.to > value) value = *(u64*)a.to;
     memcpy(a.to, &value, (size_t)a.bytes);
 }
@@ -124,6 +170,8 @@ extern "C" __attribute__((visibility("default"))) void emulated_device_begins(
     arrivals_at_once = at_once;
     every_so_often = seldom;
     ++launches_of_devices;
+    past.clear();
+    arrived = 0;
     among_devices = true;
 }
 

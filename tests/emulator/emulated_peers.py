@@ -1,8 +1,9 @@
-"""A group of emulated devices of the tiled engine that see each other's stores late, in any order that is allowed.
+"""A group of emulated devices of the tiled engine that see each other's stores late, and load early.
 
 Each device has a view of the values, and of the `accumulated` of every other device, where its kernels write. What it
-stores for others waits (``emulated_peers.hpp``) until it arrives in the midst of one of their kernels, or at the latest
-when they meet. Between two batches all views are what the spread memory is.
+stores for others waits (``emulated_peers.hpp``) until it arrives in the midst of one of their kernels, in any order
+that is allowed, or at the latest when they meet. A load may give what was there before an arrival that its thread has
+not acquired. Between two batches all views are what the spread memory is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The certificate where devices of a group see each other's stores late: every bound is above the true residual.
 
 On emulated devices whose stores for others arrive in the midst of their kernels, in any order that fences and barriers
-allow (`emulated_peers`). Batches are of few partitions, most of which are otherwise at rest: a bound that left a late
-value out would then be too small.
+allow, and whose loads may give what was there before, unless an acquire forbids it (`emulated_peers`). Batches are of
+few partitions, most of which are otherwise at rest: a bound that left a late value out would then be too small.
 """
 
 from __future__ import annotations
@@ -167,6 +167,14 @@ def test_values_that_no_fence_orders_are_found(store: Store, monkeypatch: pytest
     """The schedules tell a kernel that publishes `accumulated` before its values from one that does not."""
     fence = "    release_to_all();\n#pragma unroll"
     unordered = Late(store, 2, {fence: "#pragma unroll"})
+    with pytest.raises(AssertionError):
+        unordered.check_all(some_schedules(), monkeypatch)
+
+
+def test_values_that_no_acquire_orders_are_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that may load a neighbour's values from before the `accumulated` that it has loaded."""
+    sum_of_inputs = "sum += load_acquire(e.accumulated + inputs[i])"
+    unordered = Late(store, 2, {sum_of_inputs: "sum += __ldcg(e.accumulated + inputs[i])"})
     with pytest.raises(AssertionError):
         unordered.check_all(some_schedules(), monkeypatch)
 

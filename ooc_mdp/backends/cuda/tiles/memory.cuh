@@ -22,7 +22,7 @@ __device__ __forceinline__ void block_bounds(double (&x)[N], int by) {
 template <int BYTES>
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
 #ifdef EMULATED_CUDA
-    for (int i = 0; i < BYTES; ++i) ((char*)to)[i] = ((const char*)from)[i];
+    for (int i = 0; i < BYTES / 8; ++i) ((u64*)to)[i] = __ldca((const u64*)from + i);
 #else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES)
                  : "memory");
@@ -107,13 +107,13 @@ __device__ __forceinline__ void ask_for(const void* at, u32 bytes) {
 // What another block, of any device, wrote before it raised this value is seen by what this thread reads from here on, and
 // the block's other threads after a barrier.
 __device__ __forceinline__ double load_acquire(const double* at) {
-#ifdef EMULATED_CUDA
-    return *at;
-#else
     double x;
+#ifdef EMULATED_CUDA
+    __nv_atomic_load(at, &x, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_SYSTEM);
+#else
     asm volatile("ld.acquire" SCOPE ".global.f64 %0, [%1];" : "=d"(x) : "l"(at) : "memory");
-    return x;
 #endif
+    return x;
 }
 
 #if MEMBERS > 1
