@@ -21,11 +21,12 @@ from emulated_order import Order
 
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 
-__all__ = ["LateGroup"]
+__all__ = ["REACH", "LateGroup"]
 
 _ROUNDS = ("select_tiles", "sweep_tiles", "select_windows", "solve_windows", "report_partitions", "end_batch")
 """Kernels of a batch, whose second argument is the round, or the number of rounds."""
-_REACH = np.dtype([("begin", "u8"), ("there", "u8"), ("bytes", "u8"), ("device", "u8"), ("eager", "u8")])
+REACH = np.dtype([("begin", "u8"), ("there", "u8"), ("bytes", "u8"), ("device", "u8"), ("eager", "u8")])
+"""struct Reach of emulated_peers.hpp."""
 _MOST_AT_ONCE = (0, 1, 3, 10, 1000)
 """Arrivals where threads meet, at most: drawn for each launch, as the next two are."""
 _SELDOM = (0, 1, 4, 16)
@@ -77,7 +78,7 @@ class LateGroup:
             begin, nbytes = view.ctypes.data + 8 * own.start, 8 * (own.stop - own.start)
             values = [(begin, self._views[o].ctypes.data + 8 * own.start, nbytes, o, 0) for o in others]
             sums = [(self._mail[d][o].ctypes.data, replicas[o], 8 * tiles, o, 0) for o in others]
-            self._reaches.append(np.array(values + sums, _REACH))
+            self._reaches.append(np.array(values + sums, REACH))
 
     def run(self, module: Any, number: int, name: str, grid: int, block: int, args: Sequence[Any], shared: int) -> None:
         """A kernel of a device, at its views."""
