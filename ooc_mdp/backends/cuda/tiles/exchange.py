@@ -7,10 +7,10 @@ tile for tiles that read it (`accumulated`), and list by list for the bounds of 
 
 from __future__ import annotations
 
+import queue
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,16 @@ class _Pinned:
         return int(self.starts[which.size]), int(sizes.max(initial=0))
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What a thread copies through."""
+
+    buffer: npt.NDArray[np.uint8]
+    """Page-locked."""
+    streams: Sequence[Stream]
+    """One of each device."""
+
+
 class TileExchange:
     """The exchange of one model's values.
 
@@ -93,6 +103,7 @@ class TileExchange:
         self._tiles, self._division = tiles, division
         self._lists: weakref.WeakKeyDictionary[StateLists, _Pinned] = weakref.WeakKeyDictionary()
         self._pieces: list[npt.NDArray[np.uint8]] = []
+        self._copies: list[_Piece] = []
 
     def read(self, states: IntArray) -> FloatArray:
         """Values of states, half a million at a time."""
@@ -151,32 +162,44 @@ class TileExchange:
         return own
 
     def copy(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
-        """Copy values or policy of states from the first on, in page-locked pieces that threads put in their places."""
-        held = self._memory.choice if name == "policy" else np.dtype(np.float64)
-        source = self._memory.at[name]
-        pieces = [piece.view(held) for piece in self._pages()]
-        size = pieces[0].size
+        """Copy values or policy of states from the first on, as many page-locked pieces at a time as there are.
 
-        def put(start: int, piece: npt.NDArray[Any]) -> None:
-            part = host[start : start + size]
-            part[:] = piece[: part.size]
+        Each thread brings pieces from the devices that have them, on streams of its own, and puts them in their places.
+        """
+        held, source = self._memory.choice if name == "policy" else np.dtype(np.float64), self._memory.at[name]
+        size = _PIECE // held.itemsize
+        for stream in self._streams:  # what was launched may still change them
+            stream.wait()
+        idle: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
+        for piece in self._pieces_of_copies():
+            idle.put(piece)
+
+        def bring(start: int) -> None:
+            piece, begin, end = idle.get(), first + start, first + min(start + size, host.size)
+            try:
+                numbers = piece.buffer.view(held)[: end - begin]
+                for stored, place, count in self._division.pieces(begin, end):
+                    self._download(piece.streams, numbers[stored - begin :][:count], source + place * held.itemsize)
+                for stream in piece.streams:
+                    stream.wait()
+                host[start : start + numbers.size] = numbers
+            finally:
+                idle.put(piece)
 
         with ThreadPoolExecutor(_PIECES) as pool:
-            waiting: deque[Future[None]] = deque()
-            for number, start in enumerate(range(0, host.size, size)):
-                if len(waiting) == _PIECES:
-                    waiting.popleft().result()
-                piece, begin = pieces[number % _PIECES], first + start
-                for stored, place, count in self._division.pieces(begin, min(begin + size, first + host.size)):
-                    part = piece[stored - begin : stored - begin + count]
-                    self._download(part, source + place * held.itemsize)
-                self._stream.wait()
-                waiting.append(pool.submit(put, start, piece))
+            for done in [pool.submit(bring, start) for start in range(0, host.size, size)]:
+                done.result()
 
-    def _download(self, part: npt.NDArray[Any], source: int) -> None:
+    def _download(self, streams: Sequence[Stream], part: npt.NDArray[Any], source: int) -> None:
         for piece in self._group.pieces(source, part.nbytes):
             begin = (piece.at - source) // part.itemsize
-            self._stream.download(part[begin : begin + piece.nbytes // part.itemsize], piece.at)
+            streams[piece.member].download(part[begin : begin + piece.nbytes // part.itemsize], piece.at)
+
+    def _pieces_of_copies(self) -> list[_Piece]:
+        """Pages with streams, made when they are first asked for."""
+        if not self._copies:
+            self._copies = [_Piece(page, self._group.streams()) for page in self._pages()]
+        return self._copies
 
     def _pages(self) -> list[npt.NDArray[np.uint8]]:
         """Page-locked pieces, made when they are first asked for."""
