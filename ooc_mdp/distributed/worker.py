@@ -133,11 +133,9 @@ def run_worker(
     options = asked.options
     with ExitStack() as stack:
         stack.enter_context(source.hold())
-        model = ModelFacts.of(source, options.discount)
-        backend = select_backend(
-            options.device, options.sweep_order, options.kernel, asked.threads, options.stopping, model
-        )
+        backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads, options.stopping)
         stack.callback(backend.close)
+        model = ModelFacts.of(source, options.discount)
         return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
         with note_compiling(lambda _: mailbox.mark("compiling")):

@@ -6,6 +6,7 @@ Kernels run on the CPU by emulation; the scripts themselves run at toy size with
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -421,8 +422,7 @@ def test_roofline_prints_bandwidths_and_sweeps(tmp_path, device):
 
 
 @pytest.mark.slow
-def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_mdp.backends.cuda.policy.shares.MIN_CHUNKS", 0)
+def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path):
     module = benchmark("policy_rows")
     output = tmp_path / "figures.json"
     cases = ("random:states=120,actions=2,successors=4:0.99", "double-pendulum:grid=4:0.9")
@@ -442,6 +442,48 @@ def test_ways_to_evaluate_a_policy_reach_one_limit_from_the_same_values(tmp_path
         assert first["changed"] == case["states"]
         if case["problem"] == "random":
             assert first["policy_evaluations"]["solver"]["backups"] < first["policy_evaluations"]["sweeps"]["backups"]
+
+
+def test_events_of_several_devices_have_lanes_of_their_own():
+    timeline = benchmark("timeline")
+    kernel = {"ph": "X", "cat": "kernel", "name": "sweep_tiles"}
+    events = [kernel | {"ts": 100 * i, "dur": 50, "args": {"device": i % 2}} for i in range(4)]
+    recorded = timeline.Timeline()
+    timeline.spans_of_trace({"traceEvents": events}, 1.0, recorded)
+    assert {name: len(spans) for name, spans in recorded.lanes.items()} == {"sweeps 1": 2, "sweeps 0": 1}
+
+
+def test_what_a_solve_waits_for_adds_up(tmp_path, monkeypatch):
+    module, timeline = benchmark("solve_timeline"), benchmark("timeline")
+    store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": GRID}, partition_grid=[4, 4], dtype="float32")
+    monkeypatch.setattr("ooc_mdp.solver.local.select_backend", lambda *_: TiledBackend(EmulatedDevice(), 32))
+
+    @contextlib.contextmanager
+    def no_device(_):
+        yield (found := timeline.Timeline())
+        found.lanes[timeline.SWEEPS] = np.array([[0.0, 1e-9]])
+
+    monkeypatch.setattr(module, "recorded", no_device)
+    options = module.parse(["--grid", GRID])
+    found = module.record(
+        options, store, "cuda:0", {"discount": 0.5, "epsilon": 1e-3, "device": "cuda:0", "cache": "60%"}
+    )
+    assert found["outcome"] == "proved"
+    assert sum(tenth["batches"] for tenth in found["batches"]) > 0
+    waits = found["waits"][timeline.SWEEPS]
+    assert waits["idle"] == pytest.approx(found["seconds_recorded"], abs=1e-3), "no sweep was recorded"
+    steps = [seconds for name, seconds in waits.items() if name.startswith("idle in host")]
+    assert 0 < sum(steps) <= waits["idle"] + 1e-3
+    assert ooc_mdp.solver.state.SolveState.record.__qualname__ == "SolveState.record", "nothing stays observed"
+
+
+def test_a_timeline_is_asked_for_with_one_cache_or_one_for_each_device():
+    module = benchmark("solve_timeline")
+    options = module.parse(["--device", "cuda:0", "--device", "cuda:0,1", "--cache", "20%", "--cache", "10%"])
+    assert (options.cache, options.residual) == (["20%", "10%"], 1e-4)
+    assert module.parse(["--epsilon", "1e-3"]).residual is None
+    with pytest.raises(SystemExit):
+        module.parse(["--device", "cuda:0", "--cache", "20%", "--cache", "10%"])
 
 
 @pytest.mark.parametrize("count", [1, 3])

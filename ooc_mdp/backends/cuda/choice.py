@@ -11,7 +11,7 @@ from ooc_mdp.model.facts import ModelFacts
 
 __all__ = ["gains_from_several", "numbers_for"]
 
-_MANY_STATES = 100_000_000
+_MANY_STATES = 150_000_000
 """From which on visits by priority gain."""
 _MANY_ROWS = 20_000_000
 """States from which on evaluations of a policy on its rows gain, which meet after every product."""
