@@ -48,7 +48,7 @@ def drawn_of(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 def draw(across: str, points: Sequence[Point], versions: Sequence[str]) -> Figure:
     """Seconds to the left, speed-up to the right; sizes that differ beside `across` have lines of their own."""
-    drawn = Figure(figsize=(8.0, 3.6), layout="constrained")
+    drawn = Figure(figsize=(8.0, 4.2), layout="constrained")
     seconds, speed_up = drawn.subplots(1, 2)
     sizes = list(dict.fromkeys((c["states"], c["actions"]) for c, _ in points)) if across == "iterations" else [None]
     for style, size in zip(("o-", "s--", "^:"), sizes, strict=False):
@@ -71,7 +71,8 @@ def draw(across: str, points: Sequence[Point], versions: Sequence[str]) -> Figur
         if across != "iterations":
             panel.set_xscale("log", base=2)
         panel.grid(alpha=0.3)
-    seconds.legend(fontsize=6)
+    columns = 4 if len(sizes) == 1 else 3
+    drawn.legend(*seconds.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize=6)
     return drawn
 
 

@@ -28,8 +28,8 @@ from paper_run import PaperRun, add_run_options, document
 from resident import Effort
 from tables import tables_of
 
-PARTS = ("cases", "devices")
-"""Versions for one device, and those for groups of devices."""
+PARTS = ("cases", "largest", "devices")
+"""Versions for one device, those of the largest table apart, and those for groups of devices."""
 NOT_INCLUDED = (
     "making the tables; compiling or loading kernels, but for the first launch of dense, which is part of expanding",
     "seconds on groups of devices: allocating memory, recording passes, and bringing the tables there, timed apart",
@@ -62,17 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     options.devices = group_sizes(options.device) if options.devices is None else options.devices
     effort = Effort(options.device, options.repeat, options.time_limit)
-    if "cases" in options.part:
+    if {"cases", "largest"} & set(options.part):
         warm_up(effort)
-    run = PaperRun("luo_koettering", options, {"cases": [], "devices": []}, NOT_INCLUDED)
+    run = PaperRun("luo_koettering", options, {part: [] for part in PARTS}, NOT_INCLUDED)
     for (states, actions), iterations in (TOY_CASES if options.toy else CASES).items():
-        name = f"{states} states, {actions} actions"
-        if not run.may_begin(name):
+        name, part = f"{states} states, {actions} actions", "largest" if (states, actions) == LARGEST else "cases"
+        if not {part, "devices"} & set(options.part) or not run.may_begin(name):
             continue
         model = DenseModel(states, actions)
-        if "cases" in options.part:
+        if part in options.part:
             found = measure(model, iterations, effort)
-            run.figures["cases"].append(found)
+            run.figures[part].append(found)
             run.keep(name)
             if "residual" in found and (options.toy or (states, actions) in (WIDE, LARGEST)):
                 found["default"] = default(model, found["residual"], effort)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from claims import FIGURE_5, LARGEST, MAX_ITERATIONS, SPEED_UPS, WIDE
+from claims import FIGURE_5, MAX_ITERATIONS, SPEED_UPS, WIDE
 from resident import markdown
 
 __all__ = ["VERSIONS", "Point", "all_runs", "lines_of", "name_of", "seconds_after", "tables_of", "versions_of"]
@@ -41,7 +41,7 @@ def tables_of(figures: dict[str, Any]) -> dict[str, list[str]]:
 def all_runs(figures: dict[str, Any]) -> list[_Case]:
     """Each size with its runs on one device and on groups."""
     found: dict[tuple[int, int], _Case] = {}
-    for case in (*figures["cases"], *figures["devices"]):
+    for case in (*figures["cases"], *figures["largest"], *figures["devices"]):
         known = found.get(_size(case), {"runs": [], "largest_difference": {}})
         runs = {"runs": known["runs"] + case["runs"]}
         off = {"largest_difference": known["largest_difference"] | case.get("largest_difference", {})}
@@ -67,16 +67,20 @@ def versions_of(cases: Sequence[_Case]) -> tuple[str, ...]:
 
 
 def _made_with(figures: dict[str, Any]) -> list[str]:
-    machine, versions = figures["machine"], figures["versions"]
     most = max(group_sizes_of(figures["devices"]), default=1)
-    device = f"{most} {machine['device']}" if "device" in machine else "no GPU"
-    if "link_bytes_per_second" in figures:
-        device += f", {figures['link_bytes_per_second'] / 1e9:.0f} GB/s from one to another"
-    lines = [
-        f"Made on {machine['cpu']} ({machine['cores']} cores), {machine['seconds_are']}; {device}; "
+    link = figures.get("link_bytes_per_second")
+    lines = [f"Made on {_made_on(figures, most)}" + (f" One GPU to another: {link / 1e9:.0f} GB/s." if link else "")]
+    lines += [f"Left out: {each}." for each in figures["left_out"]]
+    return lines + [f"{', '.join(each['parts'])}: {_made_on(each, 1)}" for each in figures.get("further", [])]
+
+
+def _made_on(figures: dict[str, Any], devices: int) -> str:
+    machine, versions = figures["machine"], figures["versions"]
+    device = f"{devices} {machine['device']}" if "device" in machine else "no GPU"
+    return (
+        f"{machine['cpu']} ({machine['cores']} cores), {machine['seconds_are']}; {device}; "
         f"ooc-mdp {versions['commit']}, Python {versions['python']}, Numba {versions['numba']}."
-    ]
-    return lines + [f"Left out: {each}." for each in figures["left_out"]]
+    )
 
 
 # ---------------------------------------------------------------------------------------------- sizes and figures
@@ -137,17 +141,6 @@ def _speed_up(case: _Case, version: str, iterations: int) -> float | None:
     return _ratio(seconds_after(case, "sequential", iterations), seconds_after(case, version, iterations))
 
 
-def _rate_ratio(case: _Case, version: str, iterations: int) -> tuple[float | None, str]:
-    """The speed-up after so many iterations; of an iteration where one of both was stopped before."""
-    found = _speed_up(case, version, iterations)
-    sequential, run = _run(case, "sequential"), _run(case, version)
-    if found is not None or version.endswith(_WITH_LOAD) or sequential is None or run is None:
-        return found, ""
-    stopped = ", ".join(f"{r['what']} after {r['done']}" for r in (sequential, run) if r["outcome"] == "time_limit")
-    rates = (r.get("seconds_an_iteration") for r in (sequential, run))
-    return _ratio(*rates), f"of an iteration: the time limit stopped {stopped}; "
-
-
 def _figure(points: Sequence[Point], versions: Sequence[str]) -> list[str]:
     rows = [
         [_point(case, n), f"{case['array_bytes']:.2e}"]
@@ -176,29 +169,30 @@ def _claims(cases: Sequence[_Case]) -> list[str]:
 
 
 def _speed_ups(cases: Sequence[_Case]) -> list[list[str]]:
-    case = next((c for c in cases if _size(c) == LARGEST), None)
-    at, rows = f"1.07e9 bytes, {MAX_ITERATIONS} iterations", []
-    found: dict[str, float | None] = {}
+    """Each at the largest size and number of iterations that both versions were measured at."""
     why = {
         "state by state": "two copies, two launches and two waits a state, as in the paper; other host, link and GPU",
-        PAPERS: "tables are copied once, in place of managed memory; other host, link and GPUs",
+        PAPERS: "a kernel for each state has a thread for each action, few for such a GPU; other CPU, link and GPUs",
         LOADED: "one GPU in place of two; the table is copied once",
         "dense": "the same without the copy, which the paper's managed memory makes page by page",
         f"dense on 2 GPUs{_WITH_LOAD}": "half the bytes, a recorded graph in place of a launch for each state",
     }
+    rows = []
     for version, reason in why.items():
         claimed = SPEED_UPS["state by state" if version == "state by state" else "algorithm 3"]
-        found[version], note = _rate_ratio(case, version, MAX_ITERATIONS) if case else (None, "")
-        rows.append([
-            f"speed-up of {version} over the CPU, {at}", f"{claimed:g}", _cell(found[version]),
-            _cell(_ratio(found[version], claimed)), note + reason,
-        ])  # fmt: skip
+        rows.append(_ratio_row(cases, version, "sequential", claimed, reason))
     gap = SPEED_UPS["algorithm 3"] / SPEED_UPS["state by state"]
-    for version in (PAPERS, LOADED):
-        ours = _ratio(found[version], found["state by state"])
-        claim = f"{version} over state by state, the same"
-        rows.append([claim, f"{gap:g}", _cell(ours), _cell(_ratio(ours, gap)), ""])
-    return rows
+    return rows + [_ratio_row(cases, version, "state by state", gap, why[version]) for version in (PAPERS, LOADED)]
+
+
+def _ratio_row(cases: Sequence[_Case], version: str, base: str, claimed: float, why: str) -> list[str]:
+    points = [(c, n) for c in cases for n in c["iterations"]]
+    known = [(c, n) for c, n in points if all(seconds_after(c, each, n) is not None for each in (version, base))]
+    case, n = max(known, key=lambda point: point[0]["array_bytes"] * point[1], default=(None, 0))
+    ours = _ratio(seconds_after(case, base, n), seconds_after(case, version, n)) if case else None
+    at = f"{case['array_bytes']:.3g} bytes, {n} iterations" if case else "not measured"
+    claim = f"speed-up of {version} over {base}, 1.07e9 bytes, {MAX_ITERATIONS} iterations"
+    return [claim, f"{claimed:g}", _cell(ours), _cell(_ratio(ours, claimed)), f"at {at}; {why}" if case else at]
 
 
 def _orders(cases: Sequence[_Case]) -> list[list[str]]:
@@ -251,14 +245,16 @@ def _growth(cases: Sequence[_Case]) -> list[list[str]]:
 
 
 def _gains(cases: Sequence[_Case]) -> list[list[str]]:
-    """What the paper expects of more GPUs: the largest table, the most iterations."""
-    case, rows = next((c for c in cases if _size(c) == LARGEST), None), []
+    """What the paper expects of more GPUs: of the largest table that was measured on groups."""
+    rows = []
     for what in ("algorithm 3", "dense"):
         for count in (2, 4):
-            gain = _gain(case, what, count, MAX_ITERATIONS) if case else None
+            known = [c for c in cases if _gain(c, what, count, c["iterations"][-1]) is not None]
+            case = max(known, key=lambda c: c["array_bytes"], default=None)
+            gain = _gain(case, what, count, case["iterations"][-1]) if case else None
             claim = f"{what}: {count} GPUs are {count} times as fast as one (expected)"
-            why = "1.07e9 bytes, 100 iterations, without the load"
-            rows.append([claim, f"{count}", _cell(gain), _cell(_ratio(gain, count)), why])
+            at = f"{_point(case, case['iterations'][-1])}, without the load" if case else "not measured"
+            rows.append([claim, f"{count}", _cell(gain), _cell(_ratio(gain, count)), at])
     return rows
 
 
