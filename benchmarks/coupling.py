@@ -169,8 +169,8 @@ def compare(folder: Path, name: str, options: argparse.Namespace, commit: str) -
         "discount": case.discount,
         "states": store.n_states,
         "partitions": store.n_partitions,
-        "decoded_bytes": int(store.partition_bytes.sum()),
-        "partitions_read_by_each": store.coupling.partitions.size / store.n_partitions - 1,
+        "decoded_bytes": int(store.facts.partition_bytes.sum()),
+        "partitions_read_by_each": store.facts.coupling.partitions.size / store.n_partitions - 1,
     }
     solves = []
     for target, size in (("residual", options.residual), ("epsilon", options.epsilon)):
@@ -304,7 +304,7 @@ def stopping(store: ooc_mdp.Store, discount: float, options: argparse.Namespace)
 
 def arrays_of(store: ooc_mdp.Store) -> tuple[FloatArray, npt.NDArray[np.int64], FloatArray]:
     """Rewards [n, A], successors [n, A, K] and probabilities [n, A, K] of a table whose rows are all alike."""
-    shape = tuple(int(store.attributes[k]) for k in ("actions_per_state", "successors_per_action"))
+    shape = tuple(int(store.facts.attributes[k]) for k in ("actions_per_state", "successors_per_action"))
     parts = [store.read(p)[0] for p in range(store.n_partitions)]
     return (
         np.concatenate([part.rewards.reshape(-1, shape[0]) for part in parts]).astype(np.float64),

@@ -79,7 +79,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "states": store.n_states,
         "transitions": store.n_transitions,
         "partitions": store.n_partitions,
-        "decoded_bytes": int(store.partition_bytes.sum()),
+        "decoded_bytes": int(store.facts.partition_bytes.sum()),
         "stored_bytes": int(store.chunk_bytes.sum()),
         "generation_seconds": time.monotonic() - began,
     }

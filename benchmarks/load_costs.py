@@ -20,7 +20,7 @@ import ooc_mdp
 from ooc_mdp.backends.layout import Needs, SlotsTooSmall
 from ooc_mdp.backends.select import select_backend
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, format_bytes
 
 NOT_INCLUDED = (
@@ -76,7 +76,7 @@ def costs_of(problem: str, grid: str, partitions: int, options: argparse.Namespa
         store = ooc_mdp.generate(problem, folder, parameters, **made)
         for device in options.device.split(","):
             for source in ("warm store", "cold store", "recomputed"):
-                table: TableSource = store
+                table: Table = store
                 if source == "recomputed":
                     table = ooc_mdp.open_problem(problem, parameters, device=device, **made)
                 else:
@@ -87,7 +87,7 @@ def costs_of(problem: str, grid: str, partitions: int, options: argparse.Namespa
                         "grid": grid,
                         "partitions": table.n_partitions,
                         "states": table.n_states,
-                        "table_bytes": int(statistics.median(table.partition_bytes.tolist())),
+                        "table_bytes": int(statistics.median(table.facts.partition_bytes.tolist())),
                         "stored_bytes": int(statistics.median(store.chunk_bytes.tolist())),
                         "backend": device,
                         "source": source,
@@ -97,23 +97,22 @@ def costs_of(problem: str, grid: str, partitions: int, options: argparse.Namespa
     return costs
 
 
-def loads(table: TableSource, device: str, count: int) -> list[float]:
+def loads(table: Table, device: str, count: int) -> list[float]:
     """Seconds of each load, the first one apart, which compiles."""
     backend = select_backend(device)
-    model = ModelFacts.of(table, 0.9)
+    model = ModelFacts.of(table.facts, 0.9)
     wait = device_barrier(device)
     partitions = [0, *(np.arange(1, count + 1) * (table.n_partitions - 1) // count)]
     one = backend.layout(model, Needs()).entry_bytes or model.largest_table_bytes
     layout = backend.layout(model, Needs(CacheSize(size=one)))
     try:
         while True:
-            backend.start(model, layout, None, None)
-            read = backend.reader(table) or table.loader(backend.name).read
+            backend.start(model, layout, None, None, table.loader(backend.name))
             seconds = []
             try:
                 for q in partitions:
                     began = time.perf_counter()
-                    resident = backend.admit(backend.prepare(read(int(q))[0]))
+                    resident = backend.admit(backend.fetch(int(q))[0])
                     wait()
                     seconds.append(time.perf_counter() - began)
                     backend.release(resident)

@@ -29,7 +29,7 @@ from distributed import Client, LocalCluster
 from measuring import say
 
 import ooc_mdp
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 
 _RESTART_SECONDS = 30.0
 
@@ -135,7 +135,7 @@ def cluster(workers: int, folder: Path) -> LocalCluster:
     return LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None)
 
 
-def solve(options: argparse.Namespace, store: TableSource, client: Client | None) -> Answer:
+def solve(options: argparse.Namespace, store: Table, client: Client | None) -> Answer:
     """One solve and its time."""
     began = time.monotonic()
     solution = ooc_mdp.solve(
@@ -152,7 +152,7 @@ def solve(options: argparse.Namespace, store: TableSource, client: Client | None
     return Answer(time.monotonic() - began, solution)
 
 
-def kill_one(options: argparse.Namespace, store: TableSource, client: Client, one: Answer, run: int) -> dict[str, Any]:
+def kill_one(options: argparse.Namespace, store: Table, client: Client, one: Answer, run: int) -> dict[str, Any]:
     """A solve in which a worker is killed, at a moment between its beginning and its usual end."""
     rng = random.Random(options.seed * 1000 + run)
     victim = rng.choice(sorted(client.run(os.getpid, on_error="ignore").values()))

@@ -27,9 +27,9 @@ def generate(
         "states": built.n_states,
         "transitions": built.n_transitions,
         "partitions": built.n_partitions,
-        "dtype": built.probability_dtype.name,
-        "decoded_bytes": int(built.partition_bytes.sum()),
-        "largest_partition_bytes": int(built.partition_bytes.max()),
+        "dtype": built.facts.dtypes["probabilities"].name,
+        "decoded_bytes": int(built.facts.partition_bytes.sum()),
+        "largest_partition_bytes": int(built.facts.partition_bytes.max()),
         "stored_bytes": int(built.chunk_bytes.sum()),
     }
 
@@ -52,8 +52,8 @@ def make_table(
         "states": built.n_states,
         "transitions": built.n_transitions,
         "partitions": built.n_partitions,
-        "dtype": built.probability_dtype.name,
-        "decoded_bytes": int(built.partition_bytes.sum()),
+        "dtype": built.facts.dtypes["probabilities"].name,
+        "decoded_bytes": int(built.facts.partition_bytes.sum()),
         "stored_bytes": int(built.chunk_bytes.sum()),
     }
 

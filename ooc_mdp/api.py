@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
-    from ooc_mdp.model.table_source import TableSource
+    from ooc_mdp.model.table import Table
     from ooc_mdp.problems.control import DiscretisedProblem, State
     from ooc_mdp.simulation import Simulation, SimulationOptions
     from ooc_mdp.solver.verify import Verification
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-def _opened(table: TableSource | AnyPath) -> TableSource:
+def _opened(table: Table | AnyPath) -> Table:
     """The source itself, or what a path names."""
     return open_store(table) if isinstance(table, str | PathLike) else table
 
@@ -102,7 +102,7 @@ def _path(given: AnyPath | None) -> Path | None:
     stage=maybe(PATH),
 )
 def solve(
-    store: TableSource | AnyPath,
+    store: Table | AnyPath,
     discount: float,
     *,
     epsilon: float | None = None,
@@ -189,7 +189,7 @@ def solve(
 
 
 def solve_with(
-    table: Callable[[], TableSource],
+    table: Callable[[], Table],
     options: SolveOptions,
     run: RunOptions,
     cluster: ClusterOptions | None = None,
@@ -201,7 +201,7 @@ def solve_with(
 
     Parameters
     ----------
-    table : opens the source of tables, or computes a problem's; called once, after what can be refused was refused.
+    table : opens the table, or computes a problem's; called once, after what can be refused was refused.
     cluster : how the solve is spread over several workers; None for a solve in this process.
     """
     from ooc_mdp.backends.compiling import note_compiling
@@ -253,7 +253,7 @@ def open_result(path: AnyPath) -> Result:
 
 @check_types(store=TABLE, result=RESULT, other_store=FLAG, progress=maybe(FUNCTION), note=maybe(FUNCTION))
 def verify(
-    store: TableSource | AnyPath,
+    store: Table | AnyPath,
     result: Result | Solution | AnyPath,
     *,
     other_store: bool = False,

@@ -96,4 +96,4 @@ def test_a_source_with_a_grid_is_cut_into_blocks_as_a_problem_is(tmp_path: Path)
         partition_grid=(2, 2),
     )
     assert store.n_partitions == 4
-    assert store.attributes["partitioning"] == {"method": "grid", "block_shape": [2, 2]}
+    assert store.facts.attributes["partitioning"] == {"method": "grid", "block_shape": [2, 2]}

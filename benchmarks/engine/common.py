@@ -123,23 +123,23 @@ def uncompressed() -> Iterator[None]:
 
 def store_figures(store: Store, seconds: float) -> dict[str, Any]:
     """Sizes of a store."""
-    decoded, stored = int(store.partition_bytes.sum()), int(store.chunk_bytes.sum())
+    decoded, stored = int(store.facts.partition_bytes.sum()), int(store.chunk_bytes.sum())
     say(f"{format_bytes(decoded)} decoded, {format_bytes(stored)} stored")
     return {
         "states": store.n_states,
         "transitions": store.n_transitions,
         "partitions": store.n_partitions,
-        "dtype": store.probability_dtype.name,
+        "dtype": store.facts.dtypes["probabilities"].name,
         "decoded_bytes": decoded,
         "stored_bytes": stored,
-        "largest_partition_bytes": int(store.partition_bytes.max()),
+        "largest_partition_bytes": int(store.facts.partition_bytes.max()),
         "generation_seconds": seconds,
     }
 
 
 def whole_table(store: Store, device: str) -> dict[str, Any]:
     """A cache that holds every partition: on a device they lie in slots, which may take more than the tables."""
-    return {"cache": "100%" if device == "cpu" else 3 * int(store.partition_bytes.sum())}
+    return {"cache": "100%" if device == "cpu" else 3 * int(store.facts.partition_bytes.sum())}
 
 
 def solve_warm_up(options: argparse.Namespace, folder: Path, **asked: Any) -> None:

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         store = ooc_mdp.generate(options.problem, Path(folder) / "store", partitions=options.partitions)
         table = store.read(store.n_partitions // 2)[0]
         backend = CpuBackend("voted", threads=1)
-        model = ModelFacts.of(store, options.discount)
+        model = ModelFacts.of(store.facts, options.discount)
         backend.start(model, backend.layout(model, Needs()), None, None)
         resident = backend.admit(backend.prepare(table))
         backend.relax([resident], SweepLimits(1e-9, 1)).report()  # compiles, and finds a policy

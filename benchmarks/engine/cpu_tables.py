@@ -43,7 +43,7 @@ def generate(problem: str, parameters: dict[str, Any], store: str, warm_up: str)
         "states": built.n_states,
         "transitions": built.n_transitions,
         "partitions": built.n_partitions,
-        "decoded_bytes": int(built.partition_bytes.sum()),
+        "decoded_bytes": int(built.facts.partition_bytes.sum()),
         "stored_bytes": int(built.chunk_bytes.sum()),
     }
 
@@ -51,7 +51,7 @@ def generate(problem: str, parameters: dict[str, Any], store: str, warm_up: str)
 def export(store: str, folder: str, discount: float) -> dict[str, Any]:
     """The store's table as arrays in the source's order of states, as `peers/table.py` reads them."""
     table = ooc_mdp.open_store(store)
-    actions, n = int(table.attributes["actions_per_state"]), table.n_states
+    actions, n = int(table.facts.attributes["actions_per_state"]), table.n_states
     if table.sense != "max" or not actions:
         raise ValueError("peers take a maximisation in which every state has as many actions")
     original = np.concatenate([table.original_states(p) for p in range(table.n_partitions)])

@@ -81,8 +81,8 @@ def measured(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one store."""
     device = CudaDevice(common.device_number(options.device))
     kernels = decode_kernels(device)
-    shape = (int(store.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, *shape)
+    shape = (int(store.facts.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
+    decoder = DeviceDecoder(store.facts.stored_fields, store.facts.frame_buffer_bytes, *shape)
     count = min(options.partitions, store.n_partitions)
     chosen = np.unique((np.arange(count) + 0.5) * store.n_partitions / count).astype(int).tolist()
     loaded = [load(store, decoder, device, p) for p in chosen]

@@ -190,7 +190,7 @@ def solve(
         "call_seconds": call_seconds,
         "partitions_read": int(read.size),
         "needed_bytes": int(store.chunk_bytes[read].sum()),
-        "needed_decoded_bytes": int(store.partition_bytes[read].sum()),
+        "needed_decoded_bytes": int(store.facts.partition_bytes[read].sum()),
         "backups_per_state": summary["backups"] / store.n_states,
         "device_peak_bytes": peak.get("bytes"),
     }

@@ -230,11 +230,13 @@ def planes_of_store(store: Store, discount: float, device: str, threads: int) ->
         import cupy
 
         xp = cupy
-    actions, width = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
+    actions, width = (int(store.facts.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
     if not actions or not width:
         raise OptionsError("planes need the same number of actions and successors everywhere; this table is ragged")
-    timed = "durations" in store.fields
-    filler = _Filler(xp, store.n_states, actions, width, store.probability_dtype, timed, store.dyadic_probabilities)
+    timed = "durations" in store.facts.dtypes
+    filler = _Filler(
+        xp, store.n_states, actions, width, store.facts.dtypes["probabilities"], timed, store.facts.dyadic_probabilities
+    )
     with ThreadPoolExecutor(threads) as pool:
         window = 2 * threads
         coming = [pool.submit(store.read, p) for p in range(min(window, store.n_partitions))]

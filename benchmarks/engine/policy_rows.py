@@ -120,17 +120,16 @@ def main(
 
 def measured(case: Case, store: Store, backend: TiledBackend, options: argparse.Namespace) -> dict[str, Any]:
     """One case: figures of each round's improvement and of every way to evaluate."""
-    model = ModelFacts.of(store, case.discount)
+    model = ModelFacts.of(store.facts, case.discount)
     layout = backend.layout(model, Needs())
     while True:
-        backend.start(model, layout, None, None)
-        read = backend.reader(store) or store.read
+        backend.start(model, layout, None, None, store.loader(backend.name))
         try:
-            residents = [backend.admit(backend.prepare(read(p)[0])) for p in range(store.n_partitions)]
+            residents = [backend.admit(backend.fetch(p)[0]) for p in range(store.n_partitions)]
             break
         except SlotsTooSmall:
             layout = backend.enlarged(layout)
-    backend.open_rows(store.coupling)
+    backend.open_rows(store.facts.coupling)
     rows = backend._rows
     assert rows is not None
     per_state = DeviceRows.nbytes(model) / model.n_states

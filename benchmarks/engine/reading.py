@@ -153,7 +153,7 @@ def measure(way: Way, store: Store, device: str, threads: int, cold: bool, secon
         partitions = np.array([p for future in done for p in future.result()], np.int64)
         elapsed = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
-    stored, decoded = (int(sizes[partitions].sum()) for sizes in (store.chunk_bytes, store.partition_bytes))
+    stored, decoded = (int(sizes[partitions].sum()) for sizes in (store.chunk_bytes, store.facts.partition_bytes))
     return {
         "partitions_read": int(partitions.size),
         "seconds": elapsed,

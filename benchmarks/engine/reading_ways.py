@@ -158,7 +158,7 @@ def _bytes(ahead: bool = False) -> Callable[[Setting], Read]:
 
 
 def _frames(s: Setting) -> Read:
-    pool = s.pool(s.store.frame_buffer_bytes)
+    pool = s.pool(s.store.facts.frame_buffer_bytes)
 
     def read(p: int) -> None:
         with pool.one() as buffer:
@@ -169,7 +169,7 @@ def _frames(s: Setting) -> Read:
 
 def _frames_to_device(s: Setting) -> Read:
     cupy = _cupy(s)
-    size = s.store.frame_buffer_bytes
+    size = s.store.facts.frame_buffer_bytes
     pool = Pool([(host_buffer(size, s.device), *_landing(cupy, size)) for _ in range(s.threads)])
 
     def read(p: int) -> None:
@@ -197,8 +197,8 @@ def _decoded_by_device(s: Setting) -> Read:
     _cupy(s)
     store, device = s.store, CudaDevice(int(s.device.partition(":")[2] or 0))
     kernels = decode_kernels(device)
-    actions, width = (int(store.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width)
+    actions, width = (int(store.facts.attributes[n]) for n in ("actions_per_state", "successors_per_action"))
+    decoder = DeviceDecoder(store.facts.stored_fields, store.facts.frame_buffer_bytes, actions, width)
     size = decoder.buffer_bytes
 
     def place() -> tuple[Bytes, Stream, int, int, int]:
@@ -237,7 +237,7 @@ def _store_read(s: Setting) -> Read:
 
 
 def _store_read_in(s: Setting) -> Read:
-    arena = Arena(_TABLES_KEPT * int(s.store.partition_bytes.max()))
+    arena = Arena(_TABLES_KEPT * int(s.store.facts.partition_bytes.max()))
     return lambda p: s.store.read_into(p, arena)
 
 

@@ -48,7 +48,7 @@ from ooc_mdp.backends.select import select_backend
 from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, SolveOptions
 
 Kernels = Literal["tiles", "plain"]
@@ -196,7 +196,7 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
     """Rounds of one backup of every state, all partitions resident; seconds of one."""
     backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
-    model = ModelFacts.of(source, how.discount)
+    model = ModelFacts.of(source.facts, how.discount)
     try:
         residents, slot = all_resident(backend, model, source, options.loading_threads)
         sweep = sweeper(backend, residents, source.n_states)
@@ -228,9 +228,7 @@ def by_kernel(device: str, sweep: Callable[[], float], n_bytes: float) -> dict[s
     return {"kernels": timeline.kernels, "kernel_alone_bytes_per_second": n_bytes * sweeps / alone}
 
 
-def all_resident(
-    backend: Backend, model: ModelFacts, source: TableSource, threads: int
-) -> tuple[list[Resident], int | None]:
+def all_resident(backend: Backend, model: ModelFacts, source: Table, threads: int) -> tuple[list[Resident], int | None]:
     """Every partition, in the backend's own layout, at values of 0; bytes of a slot, if it has slots."""
     read = source.loader(backend.name).read
 
@@ -280,11 +278,11 @@ def sweeper(backend: Backend, residents: Sequence[Resident], n_states: int) -> C
     return sweep
 
 
-def state_bytes(model: ModelFacts, source: TableSource, tiled: bool) -> float:
+def state_bytes(model: ModelFacts, source: Table, tiled: bool) -> float:
     """Bytes of one backup: rows as they lie on the device, value in and out, policy."""
     actions, width = model.actions_per_state, model.successors_per_action
     if not tiled or not actions or not width:
-        return float(source.partition_bytes.sum() / source.n_states) + 8 + 8 + 4
+        return float(source.facts.partition_bytes.sum() / source.n_states) + 8 + 8 + 4
     durations = 0 if model.duration_dtype is None else model.duration_dtype.itemsize
     weights = width - 1 if model.dyadic_probabilities else width
     # successors are numbers within a tile and its surroundings, in 16 bits

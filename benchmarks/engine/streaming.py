@@ -161,7 +161,7 @@ def one_pass(options: argparse.Namespace, store: Store, state: str) -> tuple[dic
     first_reads = _first_reads(watched.reads)
     seconds = max(end for _, end in first_reads.values()) - min(begin for begin, _ in first_reads.values())
     stored = int(store.chunk_bytes[list(first_reads)].sum())
-    decoded = int(store.partition_bytes[list(first_reads)].sum())
+    decoded = int(store.facts.partition_bytes[list(first_reads)].sum())
     figures = found | {
         "outcome": summary["outcome"],
         "seconds": seconds,

@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             size = {
                 "states": store.n_states,
                 "partitions": store.n_partitions,
-                "bytes": int(store.partition_bytes.sum()),
+                "bytes": int(store.facts.partition_bytes.sum()),
             }
             solves = list(solves_of(store, problem.discount, options))
         run.figures["problems"].append({"problem": problem.title, **size, "solves": solves})

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,9 +26,9 @@ from ooc_mdp.backends.base import Backend, Resident, SweepLimits
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import Loader, TableSource
+from ooc_mdp.model.table import Loader, Table
 
 __all__ = [
     "Effort",
@@ -57,8 +57,8 @@ class Effort:
         return len(runs) < self.repeat and sum(runs) < self.limit / 4
 
 
-class InMemory:
-    """A table source all of whose tables are in RAM.
+class InMemory(Table):
+    """A table all of whose partitions are in RAM.
 
     Parameters
     ----------
@@ -66,24 +66,21 @@ class InMemory:
     attributes : in place of the source's.
     """
 
-    stored_fields = ()
-    """None: tables do not come from chunks."""
-    frame_buffer_bytes = 0
-
-    def __init__(self, source: TableSource, tables: list[PartitionTable] | None = None, **attributes: int) -> None:
+    def __init__(self, source: Table, tables: list[PartitionTable] | None = None, **attributes: int) -> None:
         self._source = source
-        self.attributes = dict(source.attributes) | attributes
         self.tables = [source.read(p)[0] for p in range(source.n_partitions)] if tables is None else tables
-        self.partition_bytes = np.array([table.nbytes for table in self.tables])
+        self.facts = replace(
+            source.facts,
+            attributes={**source.facts.attributes, **attributes},
+            partition_bytes=np.array([table.nbytes for table in self.tables]),
+            stored_fields=(),
+            frame_buffer_bytes=0,
+        )
 
     @classmethod
     def of(cls, problem: str, parameters: dict[str, Any], whole: bool) -> InMemory:
         """A generated problem, in one partition or in as many as it has by default."""
         return cls(ooc_mdp.open_problem(problem, parameters, device="cpu", **({"partitions": 1} if whole else {})))
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything but the tables is the source's."""
-        return getattr(self._source, name)
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table."""
@@ -93,13 +90,21 @@ class InMemory:
         """How a backend gets at it."""
         return Loader(self.read, 0)
 
+    def original_states(self, p: int) -> IntArray:
+        """As the source has them."""
+        return self._source.original_states(p)
+
+    def to_source(self, values: np.ndarray) -> np.ndarray:
+        """In the order of the source's states."""
+        return self._source.to_source(values)
+
 
 @contextmanager
 def on_device(
     table: InMemory, discount: float, kernel: SimpleKernel, device: str
 ) -> Iterator[tuple[Backend, Resident]]:
     """A backend that runs a kernel, with the only partition of a table."""
-    facts, backend = ModelFacts.of(table, discount), _backend(kernel, device)
+    facts, backend = ModelFacts.of(table.facts, discount), _backend(kernel, device)
     backend.load_code(facts, policy_rows=False)
     backend.start(facts, backend.layout(facts, Needs()), None, None)
     try:

@@ -9,7 +9,7 @@ action. Backends know neither stores nor caches nor priorities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.table import Loader
 
 __all__ = [
     "RESIDUALS",
@@ -294,7 +295,12 @@ class Backend(Protocol):
         ...
 
     def start(
-        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+        self,
+        model: ModelFacts,
+        layout: Layout,
+        values: FloatArray | None,
+        policy: npt.NDArray[np.int32] | None,
+        loader: Loader | None = None,
     ) -> None:
         """Allocate what a layout of the model names, and take over values and policy; then nothing is resident.
 
@@ -302,22 +308,16 @@ class Backend(Protocol):
         ----------
         values : float64 [n], store order, of the maximisation; None for values of 0.
         policy : int32 [n]; None for a policy that no state has yet (-1).
+        loader : how partitions are read for `fetch`; None where `prepare` is given every table.
 
         Raises
         ------
-        MemoryBudgetError : the device does not have that much memory.
+        MemoryBudgetError : the device, or the system for the cache, does not have that much memory.
         """
         ...
 
-    def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
-        """Reads partition p of a source for `prepare`, and says how many bytes came from disk; any thread.
-
-        None where the source's own tables are what `prepare` takes. Called once after each `start`.
-
-        Raises
-        ------
-        MemoryBudgetError : the system does not give the memory for the cache.
-        """
+    def fetch(self, p: int) -> tuple[Any, int]:
+        """Read partition p and prepare it for `admit`, on any thread; with the bytes that were read from disk."""
         ...
 
     def prepare(self, table: PartitionTable) -> Any:

@@ -13,6 +13,8 @@ from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.layout import Layout
 from ooc_mdp.backends.state_lists import HostLists
 from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table import Loader
 
 __all__ = ["SimpleSweeps", "sweep_each"]
 
@@ -92,13 +94,21 @@ class SimpleSweeps(HostLists, ABC):
 
     def __init__(self, kernel: SimpleKernel) -> None:
         self._kernel = kernel
+        self._loader: Loader | None = None
 
     def enlarged(self, layout: Layout) -> Layout:
         """There are no slots."""
         return layout
 
-    def reader(self, source: Any) -> None:
-        """Tables are taken as the source gives them."""
+    def fetch(self, p: int) -> tuple[Any, int]:
+        """Read partition p as its table has it, and prepare it."""
+        assert self._loader is not None  # given to `start`
+        table, n_bytes = self._loader.read(p)
+        return self.prepare(table), n_bytes
+
+    @abstractmethod
+    def prepare(self, table: PartitionTable) -> Any:
+        """As :class:`~ooc_mdp.backends.base.Backend` has it."""
 
     def sweep(self, residents: Sequence[Resident], limits: SweepLimits) -> FinishedVisit:
         """Passes over one partition after the other, and a measurement where they prove nothing themselves."""

@@ -35,7 +35,7 @@ def convert(
     keywords = reading.keywords() | table.keywords() | executor.keywords()
     with ProgressBar() as bar:
         built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar, note=print_note)
-    print_store(built, store, as_json)
+    print_store(built.inspect(), as_json)
 
 
 @app.command(cls=GroupedCommand)
@@ -84,7 +84,7 @@ def generate(
             progress=bar,
             note=print_note,
         )
-    print_store(built, store, as_json)
+    print_store(built.inspect(), as_json)
 
 
 @app.command()
@@ -99,12 +99,16 @@ def inspect(
     """
     from ooc_mdp import api
     from ooc_mdp.io.virtual_store import is_virtual_store, read_virtual_store
+    from ooc_mdp.store.inspect import inspect_virtual_store
 
     if _inspect_solve(store, as_json):
         return
-    opened = read_virtual_store(store) if is_virtual_store(store) else api.open_store(store)
+    if is_virtual_store(store):
+        figures = inspect_virtual_store(store, read_virtual_store(store).facts(str(store)))
+    else:
+        figures = api.open_store(store).inspect()
     _warn_of_partial(store)
-    print_store(opened, store, as_json)
+    print_store(figures, as_json)
 
 
 def _inspect_solve(path: Path, as_json: bool) -> bool:
@@ -149,15 +153,13 @@ def check(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption 
     Every partition of a virtual store is computed again, and compared with what is recorded.
     """
     from ooc_mdp import api
-    from ooc_mdp.io.virtual_store import check_virtual_store
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.report.terminal import print_line, print_note
-    from ooc_mdp.store import Store, check_store
 
     opened = api.open_store(store, trust=trust, note=print_note)
     _warn_of_partial(store)
     with ProgressBar() as bar:
-        report = check_store(opened, bar, print_note) if isinstance(opened, Store) else check_virtual_store(opened, bar)
+        report = opened.check(bar, print_note)
     if as_json:
         findings = [{"field": f.field, "partition": f.partition, "message": f.message} for f in report.findings]
         print_json({"valid": report.valid, "n_partitions": report.partitions, "findings": findings})

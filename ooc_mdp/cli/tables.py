@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote, shorten
-
-if TYPE_CHECKING:
-    from ooc_mdp.store.inspect import Described
 
 __all__ = ["parse_parameters", "parse_shape", "print_json", "print_store"]
 
@@ -49,17 +45,14 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
     return parameters | given
 
 
-def print_store(table: Described, path: Path, as_json: bool) -> None:
+def print_store(figures: dict[str, Any], as_json: bool) -> None:
     """Print the contents of a store, or what a virtual one records, as a table or as JSON."""
     from ooc_mdp.report.summaries import print_inspection
     from ooc_mdp.report.terminal import print_line
-    from ooc_mdp.store import Store
-    from ooc_mdp.store.inspect import inspect_store, inspect_virtual_store
 
-    facts = inspect_store(table) if isinstance(table, Store) else inspect_virtual_store(path, table)
     if as_json:
-        print_json(facts)
+        print_json(figures)
         return
-    print_inspection(facts)
-    if not isinstance(table, Store):
-        print_line(f"virtual: computed on demand, by {shorten(table.attributes['provenance']['device'])}")
+    print_inspection(figures)
+    if figures.get("virtual"):
+        print_line(f"virtual: computed on demand, by {shorten(figures['provenance']['device'])}")

@@ -34,7 +34,7 @@ from ooc_mdp.distributed.termination import SolveClock, confirm_quiescent
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
@@ -85,7 +85,7 @@ class Coordinator:
 
     def __init__(
         self,
-        store: TableSource,
+        store: Table,
         options: SolveOptions,
         members: Membership,
         division: Division,
@@ -100,11 +100,11 @@ class Coordinator:
         self._session = session or Session(clock=self.clock)
         self._session.hold_reports()  # until workers have had the time to fail
         self._note, self._rebalance = self._session.note, division.rebalance
-        self.bounds = ResidualBounds.of_model(ModelFacts.of(store, options.discount))
+        self.bounds = ResidualBounds.of_model(ModelFacts.of(store.facts, options.discount))
         ranges = self.bounds.reward_range
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
         save = partial(self._session.output.try_save, self.snapshot)
-        interval, ptr = self._session.checkpoint_interval, store.partition_ptr
+        interval, ptr = self._session.checkpoint_interval, store.facts.partition_ptr
         self._snapshots = SnapshotTaker(members, self.known, ptr, interval, save, self.history)
         initial_start = start.earlier is None
         self.ownership = Ownership(
@@ -334,8 +334,8 @@ class Coordinator:
         total = SolveStatistics(
             n_states=self._store.n_states,
             n_partitions=self._store.n_partitions,
-            table_bytes=int(self._store.partition_bytes.sum()),
-            source=self._store.kind,
+            table_bytes=int(self._store.facts.partition_bytes.sum()),
+            source=self._store.facts.kind,
         )
         reported = [m.status.statistics for m in self._members.by_number.values()]
         for name in _SUMMED:
@@ -353,7 +353,7 @@ class Coordinator:
         """Return the last snapshot in the form of a checkpoint; None where there is none."""
         if not self.known.valid.any():
             return None
-        arrays = {**self.known.arrays(self._store.partition_ptr), **self.history.arrays()}
+        arrays = {**self.known.arrays(self._store.facts.partition_ptr), **self.history.arrays()}
         return Snapshot(arrays, self.statistics(), self._method)
 
     def _all(self, holds: Callable[[Status], bool]) -> bool:

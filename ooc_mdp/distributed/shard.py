@@ -165,7 +165,7 @@ class Shard:
 
     def _activate_gained(self, gained: IntArray, initial_start: bool) -> None:
         """Activate gained partitions all of whose halo values are known; the others are pending."""
-        unknown, coupling = self._subscriptions.unknown(), self._state.table.coupling
+        unknown, coupling = self._subscriptions.unknown(), self._state.table.facts.coupling
         for p in gained.tolist():
             reads = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
             awaited = unknown.intersection(reads.tolist())
@@ -242,7 +242,7 @@ class Shard:
     def snapshot(self, partitions: IntArray, bounds: bool) -> Values:
         """Return the values of own partitions; with bounds, infinite where nothing was measured, also the counts."""
         run = self._state
-        ptr = run.table.partition_ptr
+        ptr = run.table.facts.partition_ptr
         states = int(np.diff(ptr)[partitions].sum())
         values, policy = np.empty(states), np.empty(states, np.int32)
         for piece, here in contiguous_runs(partitions, ptr):
@@ -274,7 +274,7 @@ class Shard:
 
         with ThreadPoolExecutor(min(_HALO_THREADS, os.cpu_count() or 1)) as threads:
             for halo in threads.map(halo_of, partitions.tolist()):
-                for q, states in split_halo(halo, run.table.partition_ptr).items():
+                for q, states in split_halo(halo, run.table.facts.partition_ptr).items():
                     if not owned[q]:
                         wanted.setdefault(q, []).append(states)
         return self._subscriptions.extend(wanted, known)
@@ -282,7 +282,7 @@ class Shard:
     def _load_snapshot(self, initial_values: Values) -> None:
         """Write the last known values of partitions, except where newer ones were received from their owner."""
         run = self._state
-        ptr = run.table.partition_ptr
+        ptr = run.table.facts.partition_ptr
         sizes = np.diff(ptr)[initial_values.partitions]
         ends = np.cumsum(sizes)
         for i, p in enumerate(initial_values.partitions.tolist()):

@@ -35,7 +35,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.method_record import MethodRecord, Phase, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.signals import signals
@@ -46,7 +46,6 @@ from ooc_mdp.solver.refinement import refine
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS
 from ooc_mdp.solver.verify import from_original
-from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.transaction import check_not_inside_store
 
@@ -54,7 +53,7 @@ __all__ = ["check_options", "solve_distributed"]
 
 
 def solve_distributed(
-    table: TableSource,
+    table: Table,
     options: SolveOptions,
     run: RunOptions | None = None,
     *,
@@ -66,7 +65,7 @@ def solve_distributed(
 
     Parameters
     ----------
-    table : open source of tables; workers open the same path, or recompute the same problem.
+    table : an open table; workers open the same path, or recompute the same problem.
     options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
     run, watch, note : as for one machine.
     asked : workers, placement, rebalancing, timeout and staging; workers that join later take part from then on.
@@ -93,7 +92,7 @@ def solve_distributed(
 
 
 def _solve(
-    store: TableSource,
+    store: Table,
     options: SolveOptions,
     asked: ClusterOptions,
     client: Client,
@@ -102,7 +101,7 @@ def _solve(
     note: Callable[[str], None],
 ) -> Solution:
     """Solve on a connected cluster, with the output checked and locked."""
-    facts = ModelFacts.of(store, options.discount)
+    facts = ModelFacts.of(store.facts, options.discount)
     start = _starting_point(store, output, facts.sign)
     placement, single = _placement(facts, asked, note)
     hosts = prepare_workers(client)
@@ -177,9 +176,9 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
 
 
-def _check_stageable(table: TableSource, stage: Path) -> None:
+def _check_stageable(table: Table, stage: Path) -> None:
     """Refuse to stage what is not read from disk, and to stage inside a store."""
-    if not isinstance(table, Store):
+    if table.facts.kind != "store":
         raise OptionsError(
             f"the partitions of {table.name} are computed, not read from disk: there is nothing to stage; leave out "
             f"--stage (in Python stage)"
@@ -187,11 +186,11 @@ def _check_stageable(table: TableSource, stage: Path) -> None:
     check_not_inside_store(stage / table.fingerprint)
 
 
-def _starting_point(store: TableSource, output: Output, sign: float) -> StartingPoint:
+def _starting_point(store: Table, output: Output, sign: float) -> StartingPoint:
     """Return the checkpoint of an earlier run with its history, or values: those of a result, or the initial ones."""
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
     nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
-    saved = output.checkpoint(nothing.arrays(store.partition_ptr), OPTIONAL_ARRAYS, table=store)
+    saved = output.checkpoint(nothing.arrays(store.facts.partition_ptr), OPTIONAL_ARRAYS, table=store)
     if saved is None or output.path is None:
         values = output.take_result_values()
         if values is None:
@@ -243,14 +242,16 @@ def _choose_method(model: ModelFacts, options: SolveOptions, workers: int) -> Me
 
 
 def _worker_options(
-    store: TableSource,
+    store: Table,
     options: SolveOptions,
     hosts: list[WorkerInfo],
     asked: ClusterOptions,
     single: bool,
 ) -> Callable[[int, WorkerInfo], WorkerOptions]:
     """Return a function that makes the options of a worker from its number."""
-    source = StoreLocation(str(store.path.resolve()), store.fingerprint) if isinstance(store, Store) else store
+    source: Table | StoreLocation = store
+    if store.facts.kind == "store":
+        source = StoreLocation(str(Path(store.name).resolve()), store.fingerprint)
     machines = [host.name for host in hosts]
 
     def prepare(number: int, host: WorkerInfo) -> WorkerOptions:

@@ -18,18 +18,19 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.distributed.messages import StagingCounts
 from ooc_mdp.errors import StoreError, SystemFailureError
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import PartitionTable, RawPartition
+from ooc_mdp.model.table import Loader, Table
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import TableMemory
 from ooc_mdp.store import Store
@@ -86,9 +87,8 @@ class NodeStaging:
 
     def over(self, store: Store) -> StagedStore:
         """Return the store with loads from the copies of this node."""
-        facts = {each.name: getattr(store, each.name) for each in fields(store)}
         directory = self._directory if isinstance(self._directory, Directory) else store.directory
-        return StagedStore(**facts, local=replace(store, directory=directory), staging=self)
+        return StagedStore(store, replace(store, directory=directory), self)
 
     def holds(self, store: Store, p: int) -> bool:
         """Return whether partition p has been copied to this node, by whichever worker."""
@@ -155,39 +155,75 @@ class NodeStaging:
                 self._directory.close()
 
 
-@dataclass(frozen=True, eq=False)
-class StagedStore(Store):
-    """A store whose loads read copies on the node where these are whole, and the shared store elsewhere."""
+class StagedStore(Table):
+    """A store whose loads read copies on the node where these are whole, and the shared store elsewhere.
 
-    local: Store = field(kw_only=True)
-    """The same table in the staging directory, compared with the manifest of the shared store."""
-    staging: NodeStaging = field(kw_only=True)
+    Parameters
+    ----------
+    shared : the store.
+    local : the same table in the staging directory, compared with the manifest of the shared store.
+    staging : which partitions have been copied.
+    """
+
+    def __init__(self, shared: Store, local: Store, staging: NodeStaging) -> None:
+        self.facts, self._shared, self._local, self._staging = shared.facts, shared, local, staging
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep others from replacing the shared store."""
+        return self._shared.hold()
+
+    def load_code(self) -> None:
+        """Load the loops that decode chunks."""
+        self._shared.load_code()
+
+    def loader(self, device: str) -> Loader:
+        """As the store's, from either place."""
+        return replace(
+            self._shared.loader(device),
+            read=self.read,
+            read_into=self.read_into,
+            read_frames=self.read_frames,
+            prefetch=self.prefetch,
+        )
+
+    def read(self, p: int) -> tuple[PartitionTable, int]:
+        """Read a partition, from either place."""
+        return self._load(p, lambda store: store.read(p))
 
     def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
-        """Read a partition as :meth:`Store.read_into` does, from either place."""
-        return self._load(p, partial(self.local.read_into, p, memory), partial(super().read_into, p, memory))
+        """Read a partition into memory of the caller's."""
+        return self._load(p, lambda store: store.read_into(p, memory))
 
-    def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
-        """Read a partition as :meth:`Store.read_frames` does, from either place."""
-        return self._load(p, partial(self.local.read_frames, p, into), partial(super().read_frames, p, into))
+    def read_frames(self, p: int, into: npt.NDArray[np.uint8]) -> RawPartition:
+        """Read a partition's chunks into memory of the caller's, without decompressing them."""
+        return self._load(p, lambda store: store.read_frames(p, into))
 
-    def _load(self, p: int, local: Callable[[], Loaded], shared: Callable[[], Loaded]) -> Loaded:
-        n_bytes = int(self.chunk_bytes[p])  # of either place
-        if self.staging.holds(self, p):
+    def _load(self, p: int, load: Callable[[Store], Loaded]) -> Loaded:
+        n_bytes = int(self._shared.chunk_bytes[p])  # of either place
+        if self._staging.holds(self._shared, p):
             try:
-                loaded = local()
+                loaded = load(self._local)
             except StoreError:
-                self.staging.discard(self, p)
+                self._staging.discard(self._shared, p)
             else:
-                self.staging.count("bytes_read_staged", n_bytes)
+                self._staging.count("bytes_read_staged", n_bytes)
                 return loaded
-        loaded = shared()
-        self.staging.count("bytes_read_shared", n_bytes)
+        loaded = load(self._shared)
+        self._staging.count("bytes_read_shared", n_bytes)
         return loaded
 
     def prefetch(self, p: int) -> None:
         """Ask the system to read a partition ahead, from where it will be loaded."""
-        if self.staging.holds(self, p):
-            self.local.prefetch(p)
-        else:
-            super().prefetch(p)
+        (self._local if self._staging.holds(self._shared, p) else self._shared).prefetch(p)
+
+    def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
+        """Read one field of a partition from the shared store."""
+        return self._shared.read_field(name, p)
+
+    def original_states(self, p: int) -> IntArray:
+        """Read the source's numbers of a partition's states from the shared store."""
+        return self._shared.original_states(p)
+
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return values in the source's order of states."""
+        return self._shared.to_source(values)

@@ -42,7 +42,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.memory_plan import MemoryPlan
@@ -90,7 +90,7 @@ class WorkerOptions:
     """What one worker solves, and how."""
 
     number: int
-    source: TableSource | StoreLocation
+    source: Table | StoreLocation
     options: SolveOptions
     """Their method is not "auto"."""
     threads: int | None = None
@@ -126,16 +126,16 @@ def run_worker(
     OptionsError, StoreError, MemoryBudgetError : as for a solve on one machine.
     """
     mailbox.mark("started")
-    source = asked.source.open() if isinstance(asked.source, StoreLocation) else asked.source
-    counts = StagingCounts()
-    if staging is not None and isinstance(source, Store):
-        source, counts = staging.over(source), staging.counts
+    source, counts = asked.source, StagingCounts()
+    if isinstance(source, StoreLocation):
+        source = source.open() if staging is None else staging.over(source.open())
+        counts = counts if staging is None else staging.counts
     options = asked.options
     with ExitStack() as stack:
         stack.enter_context(source.hold())
         backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads, options.stopping)
         stack.callback(backend.close)
-        model = ModelFacts.of(source, options.discount)
+        model = ModelFacts.of(source.facts, options.discount)
         return_freed_memory()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
         with note_compiling(lambda _: mailbox.mark("compiling")):

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from ooc_mdp.io.conversion.write_store import Progress, tool_provenance
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.state_order import StateOrder
+from ooc_mdp.model.table import TableFacts
 from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.store.table_summary import TableSummary
@@ -68,23 +68,31 @@ class TableDescription:
         """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
         return self.order.partition_ptr
 
-    @property
-    def partition_halo(self) -> IntArray:
-        """int64 [P]; halo states."""
-        return self.summary.halo
+    def facts(self, name: str) -> TableFacts:
+        """What a table by this name knows of itself."""
+        summary, coupling = self.summary, self.summary.coupling()
+        return TableFacts(
+            name=name,
+            kind="recomputed",
+            fingerprint=self.fingerprint,
+            attributes=self._attributes(coupling),
+            dtypes=summary.fields(),
+            sense=self.sense,
+            partition_ptr=self.partition_ptr,
+            partition_rows=summary.rows,
+            partition_transitions=summary.transitions,
+            partition_halo=summary.halo,
+            partition_bytes=summary.partition_bytes(),
+            reward_range=summary.reward_range,
+            duration_range=summary.duration_range,
+            row_sum_range=summary.row_sum_range,
+            max_successors=summary.max_successors,
+            coupling=coupling,
+            dyadic_probabilities=summary.dyadic_probabilities,
+            duration_dtype=summary.duration_dtype,
+        )
 
-    @cached_property
-    def partition_bytes(self) -> IntArray:
-        """int64 [P]; decoded bytes of each table."""
-        return self.summary.partition_bytes()
-
-    @cached_property
-    def coupling(self) -> Coupling:
-        """Largest probability mass that one row of p sends into q."""
-        return self.summary.coupling()
-
-    @cached_property
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self, coupling: Coupling) -> dict[str, Any]:
         """As ``docs/reference/store-format.md`` lists them."""
         summary = self.summary
         return {
@@ -92,7 +100,7 @@ class TableDescription:
             "n_rows": int(summary.rows.sum()),
             "n_transitions": int(summary.transitions.sum()),
             "n_partitions": summary.n_partitions,
-            "n_couplings": int(self.coupling.partitions.size),
+            "n_couplings": int(coupling.partitions.size),
             "sense": self.sense,
             "dtype": summary.dtype.name,
             "actions_per_state": summary.actions_per_state,

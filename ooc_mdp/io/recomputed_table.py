@@ -1,4 +1,4 @@
-"""A generated problem as a source of tables that are not stored: each partition is computed when it is loaded.
+"""A generated problem as a table that is not stored: each partition is computed when it is loaded.
 
 What a store has in RAM comes from a first pass (`ooc_mdp.io.first_pass`), just done or kept in a virtual store;
 `read(p)` computes p's rows and converts them to local numbers. The table is bit by bit that of a store of the same
@@ -8,10 +8,11 @@ problem's arithmetic. ``docs/guides/memory.md`` describes when that is faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,15 @@ from ooc_mdp.errors import InputError
 from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import local_successors
 from ooc_mdp.io.conversion.write_store import Progress
-from ooc_mdp.io.first_pass import TableDescription, first_pass
-from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.model.partition import Coupling, PartitionTable, StoredField
+from ooc_mdp.io.first_pass import TableDescription, first_pass, summarise
+from ooc_mdp.model.mdp import IntArray, Rows
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.state_order import GridOrder, StateOrder
-from ooc_mdp.model.table_source import Loader
+from ooc_mdp.model.table import Loader, Table
 from ooc_mdp.problems.problem import Problem
+from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_load import LoadCheck
+from ooc_mdp.store.inspect import inspect_virtual_store
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.table_summary import TableSummary
 
@@ -45,8 +48,8 @@ _DEVICE_SCRATCH = {"transition": 112, "row": 48, "state": 32}
 """The same in a device's memory: rows, and a dozen temporary arrays of the conversion to local numbers."""
 
 
-class RecomputedTable:
-    """A problem's table, computed partition by partition on demand, as a :class:`TableSource`.
+class RecomputedTable(Table):
+    """A problem's table, computed partition by partition on demand.
 
     Parameters
     ----------
@@ -56,21 +59,14 @@ class RecomputedTable:
     threads : that compute the rows of a large partition on the CPU.
     """
 
-    kind = "recomputed"
-
     def __init__(self, problem: Problem, known: TableDescription, name: str, threads: int) -> None:
-        self.problem, self.known, self.name = problem, known, name
+        self.problem, self.known, self.facts = problem, known, known.facts(name)
         self._dtype = known.summary.dtype
         self._pieces = threads if known.rows_by == "cpu" else 1
         self._order: StateOrder = known.order
         self._summary: TableSummary = known.summary
         self._grid = self._grid_on_device(problem)
-        self.partition_ptr: IntArray = known.partition_ptr
-        self.fields: dict[str, _Field] = {n: _Field(dtype) for n, dtype in self._summary.fields().items()}
-        self.partition_bytes: IntArray = known.partition_bytes
-        self.coupling: Coupling = known.coupling
-        self.attributes: dict[str, Any] = known.attributes
-        self._load_check = LoadCheck(self)
+        self._load_check = LoadCheck(self.facts)
         self.first_pass_seconds = known.seconds
         """Duration of the first pass in seconds; 0 where its findings were read from disk."""
 
@@ -92,81 +88,6 @@ class RecomputedTable:
         """
         return cls(problem, first_pass(problem, options, progress), name or problem.name, options.threads)
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of problem, parameters, partitions, type, table version and the rows of a sample of states."""
-        return self.known.fingerprint
-
-    @property
-    def dyadic_probabilities(self) -> bool:
-        """Whether all weights are multiples of 2**-24 that sum to 1: stated by the problem, found in the first pass."""
-        return self._summary.dyadic_probabilities
-
-    @property
-    def duration_dtype(self) -> np.dtype[Any] | None:
-        """float32 if it holds every duration that the first pass found, else float64; None without durations."""
-        return self._summary.duration_dtype
-
-    @property
-    def stored_fields(self) -> tuple[StoredField, ...]:
-        """Empty: there are no chunks."""
-        return ()
-
-    @property
-    def frame_buffer_bytes(self) -> int:
-        """0: there are no chunks."""
-        return 0
-
-    @property
-    def sense(self) -> str:
-        """ "max" or "min"."""
-        return self.known.sense
-
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return int(self.partition_ptr[-1])
-
-    @property
-    def n_partitions(self) -> int:
-        """Number of partitions."""
-        return self.partition_ptr.size - 1
-
-    @property
-    def partition_rows(self) -> IntArray:
-        """int64 [P]; (state, action) pairs."""
-        return self._summary.rows
-
-    @property
-    def partition_transitions(self) -> IntArray:
-        """int64 [P]; transitions."""
-        return self._summary.transitions
-
-    @property
-    def partition_halo(self) -> IntArray:
-        """int64 [P]; halo states."""
-        return self._summary.halo
-
-    @property
-    def reward_range(self) -> FloatArray:
-        """float64 [P,2]; least and largest reward, terminal ones included."""
-        return self._summary.reward_range
-
-    @property
-    def duration_range(self) -> FloatArray:
-        """float64 [P,2]; least and largest duration."""
-        return self._summary.duration_range
-
-    @property
-    def row_sum_range(self) -> FloatArray:
-        """float64 [P,2]; least and largest sum of a row's probabilities."""
-        return self._summary.row_sum_range
-
-    @property
-    def max_successors(self) -> IntArray:
-        """int64 [P]; transitions of the longest row."""
-        return self._summary.max_successors
-
     def load_code(self) -> None:
         """Load the loops that compare a table with the first pass; those of the problem were called by that."""
         self._load_check.load_code()
@@ -179,12 +100,8 @@ class RecomputedTable:
 
     def _scratch_bytes(self, each: Mapping[str, int]) -> int:
         c = self._summary
-        states = np.diff(self.partition_ptr)
+        states = np.diff(self.facts.partition_ptr)
         return int((c.transitions * each["transition"] + c.rows * each["row"] + states * each["state"]).max())
-
-    def hold(self) -> AbstractContextManager[None]:
-        """Do nothing: there are no files that could be replaced."""
-        return nullcontext()
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Compute partition p's table, from any thread; 0 bytes are read for it.
@@ -223,7 +140,7 @@ class RecomputedTable:
 
     def _arrays(self, p: int, rows: Rows) -> PartitionArrays:
         """Partition p from its rows, whose successors have new numbers; the arrays are NumPy's or CuPy's."""
-        successors, halo = local_successors(rows.successors, p, self.partition_ptr)
+        successors, halo = local_successors(rows.successors, p, self.facts.partition_ptr)
         sizes = self._summary.sizes(p)
         if (rows.n_rows, successors.size, halo.size) != (sizes.rows, sizes.transitions, sizes.halo):
             raise InputError(
@@ -253,10 +170,24 @@ class RecomputedTable:
             initial_values=rows.initial_values,
         )
 
-    def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
-        """Compute partition p's table and return one field of it."""
-        values: npt.NDArray[Any] = getattr(self.read(p)[0], name)
-        return values, 0
+    def check(self, progress: Progress | None = None, note: Callable[[str], None] | None = None) -> Report:
+        """Make the first pass over the problem again, and compare what it finds with what was recorded.
+
+        Raises
+        ------
+        InputError : the problem's rows are no probability distributions.
+        """
+        known = self.known
+        found = summarise(self.problem, known.order, known.summary.dtype, os.cpu_count() or 1, progress)
+        recorded, facts = known.summary.arrays(), known.summary.facts()
+        wrong = [name for name, values in found.arrays().items() if not np.array_equal(values, recorded[name])]
+        wrong += [name for name, value in found.facts().items() if value != facts[name]]
+        message = "recomputing the partitions gives something else than was recorded; generate it again"
+        return Report(self.n_partitions, tuple(Finding(name, None, message) for name in wrong))
+
+    def inspect(self) -> dict[str, Any]:
+        """What is recorded of the table, in numbers."""
+        return inspect_virtual_store(Path(self.name), self.facts)
 
     def action_counts(self, p: int) -> IntArray:
         """int64 [n]; number of actions of each state of partition p."""
@@ -270,13 +201,13 @@ class RecomputedTable:
 
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the problem's order, from the order of partitions; `values` itself if both are the same."""
-        if self.attributes["state_order"]["kind"] == "identity":
+        if self.facts.attributes["state_order"]["kind"] == "identity":
             return values
         if isinstance(self._order, GridOrder):
             return self._order.to_source(values)
         out = np.empty_like(values)
         for p in range(self.n_partitions):
-            out[self.original_states(p)] = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
+            out[self.original_states(p)] = values[self.facts.partition_ptr[p] : self.facts.partition_ptr[p + 1]]
         return out
 
     def _grid_on_device(self, problem: Problem) -> GridNumbers | None:
@@ -302,15 +233,6 @@ class RecomputedTable:
             probabilities=rows.probabilities.astype(self._dtype, copy=False),
             rewards=rows.rewards.astype(self._dtype, copy=False),
         )
-
-
-class _Field:
-    """A field, of which only the type is known."""
-
-    __slots__ = ("dtype",)
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
 
 
 def _joined(pieces: list[Rows]) -> Rows:

@@ -25,7 +25,7 @@ from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
 from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.write_store import Progress
-from ooc_mdp.io.first_pass import TABLE_VERSION, TableDescription, describe, summarise
+from ooc_mdp.io.first_pass import TABLE_VERSION, TableDescription, describe
 from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import GridOrder, IdentityOrder, PermutedOrder, StateOrder
@@ -34,7 +34,6 @@ from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
 from ooc_mdp.quoting import printable, quote, shorten
 from ooc_mdp.store.attributes import STATE_ORDER
-from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_sizes import summary_error
 from ooc_mdp.store.closed_object import (
     ANYTHING,
@@ -60,7 +59,6 @@ from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.trusted_file import trusted_file
 
 __all__ = [
-    "check_virtual_store",
     "generate_virtual",
     "is_virtual_store",
     "open_virtual_store",
@@ -189,7 +187,7 @@ def read_virtual_store(path: Path) -> TableDescription:
                 f"{path} was generated when this program computed other tables (version {table['table_version']}, now "
                 f"{TABLE_VERSION}); {_REMEDY}"
             )
-        return _description(group, table, about)
+        return _description(str(path), group, table, about)
     except SealError as error:
         raise StoreError(f"the virtual store {path} is damaged ({error}); {_REMEDY}") from error
 
@@ -253,23 +251,6 @@ def _rows_by(path: Path, known: TableDescription, problem: Problem) -> Problem:
         ) from error
 
 
-def check_virtual_store(table: RecomputedTable, progress: Progress | None = None) -> Report:
-    """Make the first pass over the table of a virtual store again, and compare what it finds with what was recorded.
-
-    Raises
-    ------
-    InputError : the problem's rows are no probability distributions.
-    """
-    known = table.known
-    found = summarise(table.problem, known.order, known.summary.dtype, os.cpu_count() or 1, progress)
-    recorded = known.summary.arrays()
-    wrong = [name for name, values in found.arrays().items() if not np.array_equal(values, recorded[name])]
-    facts = known.summary.facts()
-    wrong += [name for name, value in found.facts().items() if value != facts[name]]
-    message = f"recomputing the partitions gives something else than was recorded; {_REMEDY}"
-    return Report(known.summary.n_partitions, tuple(Finding(name, None, message) for name in wrong))
-
-
 def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The attributes `table` and `about`; SealError where they are not as the format has them."""
     check_object(attributes, _TOP, "its attributes")
@@ -285,7 +266,7 @@ def _checked_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], 
     return dict(table), {"provenance": named, "geometry": about["geometry"]}
 
 
-def _description(group: SealedGroup, table: dict[str, Any], about: dict[str, Any]) -> TableDescription:
+def _description(name: str, group: SealedGroup, table: dict[str, Any], about: dict[str, Any]) -> TableDescription:
     """What the group's arrays and attributes make; SealError where they do not belong together."""
     arrays = {name: group.read(name).reshape(array.shape) for name, array in group.arrays.items()}
     _check_shapes(arrays, table["state_order"]["kind"] == "array")
@@ -299,10 +280,11 @@ def _description(group: SealedGroup, table: dict[str, Any], about: dict[str, Any
         geometry=about["geometry"],
         fingerprint=table["fingerprint"],
     )
-    error = summary_error({**known.attributes, **table}, arrays)
+    facts = known.facts(name)
+    error = summary_error({**facts.attributes, **table}, arrays)
     if error is not None:
         raise SealError(f"it {error}")
-    local = int((np.diff(known.partition_ptr) + known.partition_halo).max())
+    local = int((np.diff(facts.partition_ptr) + facts.partition_halo).max())
     if local - 1 > np.iinfo(table["successors"]).max:
         raise SealError(f"table: successors of type {table['successors']} cannot number {local} states of a partition")
     return known

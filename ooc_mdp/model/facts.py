@@ -19,8 +19,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray, IntArray, discounts
 from ooc_mdp.model.partition import Coupling, StoredField
-from ooc_mdp.model.state_order import GridOrder
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import TableFacts
 
 __all__ = ["MAX_VALUE", "ModelFacts", "check_reward_range"]
 
@@ -85,7 +84,7 @@ class ModelFacts:
     """Of a buffer for any partition's chunks; 0 where there are no chunks."""
 
     @classmethod
-    def of(cls, table: TableSource, discount: float) -> ModelFacts:
+    def of(cls, table: TableFacts, discount: float) -> ModelFacts:
         """Compute the facts of an open table.
 
         Parameters
@@ -97,10 +96,8 @@ class ModelFacts:
         OptionsError : no error can be proved at this discount, or values may grow too large for float64.
         """
         least, largest = table.row_sum_range.T
-        widths, order = table.max_successors, table.attributes["state_order"]
-        grid = GridOrder.from_order(order, table.partition_ptr) if order["kind"] == "grid" else None
-        actions = int(table.attributes["actions_per_state"])
-        uniform = actions > 0 and "durations" not in table.fields
+        widths, grid, actions = table.max_successors, table.grid, table.actions_per_state
+        uniform = actions > 0 and "durations" not in table.dtypes
         contraction = Contraction.of(discount, table.duration_range[:, 0], largest, widths, least, uniform)
         weights = discounts(discount, table.duration_range[:, 1]) * least
         check_reward_range(table, float(contraction.normaliser.max()))
@@ -123,10 +120,10 @@ class ModelFacts:
             block_shapes=None if grid is None else grid.block_shapes(),
             partition_grid=None if grid is None else grid.partition_grid,
             actions_per_state=actions,
-            successors_per_action=int(table.attributes["successors_per_action"]),
+            successors_per_action=table.successors_per_action,
             dyadic_probabilities=table.dyadic_probabilities,
-            probability_dtype=table.fields["probabilities"].dtype,
-            successor_dtype=table.fields["successors"].dtype,
+            probability_dtype=table.dtypes["probabilities"],
+            successor_dtype=table.dtypes["successors"],
             duration_dtype=table.duration_dtype,
             stored_fields=table.stored_fields,
             frame_buffer_bytes=table.frame_buffer_bytes,
@@ -203,7 +200,7 @@ class ModelFacts:
         return max(1.0, self.table_bytes / self.n_states / (8.0 * width))
 
 
-def check_reward_range(table: TableSource, steps: float) -> None:
+def check_reward_range(table: TableFacts, steps: float) -> None:
     """Raise OptionsError where rewards may add up to values whose squares float64 does not hold.
 
     Parameters

@@ -26,7 +26,7 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows, discounts
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.reference.equations import backup
 
 __all__ = ["PartitionCache", "ReferenceSolution", "p_eva"]
@@ -56,14 +56,14 @@ class ReferenceSolution:
 class PartitionCache:
     """Tables of partitions in so many bytes; where there is no room, the least recently used are evicted."""
 
-    def __init__(self, table: TableSource, n_bytes: int) -> None:
+    def __init__(self, table: Table, n_bytes: int) -> None:
         self.table, self.n_bytes = table, n_bytes
         self.tables: OrderedDict[int, PartitionTable] = OrderedDict()
         self.loads = 0
 
     def obtain(self, p: int) -> PartitionTable:
         """The table of p, which is the most recently used from now on."""
-        sizes = self.table.partition_bytes
+        sizes = self.table.facts.partition_bytes
         if sizes[p] > self.n_bytes:
             raise OptionsError(f"partition {p} needs {sizes[p]} bytes, but the cache has {self.n_bytes}; enlarge it")
         if p not in self.tables:
@@ -75,7 +75,7 @@ class PartitionCache:
         return self.tables[p]
 
 
-def p_eva(table: TableSource, gamma: float, epsilon: float, cache_bytes: int) -> ReferenceSolution:
+def p_eva(table: Table, gamma: float, epsilon: float, cache_bytes: int) -> ReferenceSolution:
     """Solve until no value is proved to err by more than epsilon, with so many bytes of the table in RAM.
 
     Raises
@@ -83,13 +83,13 @@ def p_eva(table: TableSource, gamma: float, epsilon: float, cache_bytes: int) ->
     OptionsError : discount and row sums make no contraction, a partition does not fit into the cache, or float64 cannot
         prove so small an epsilon.
     """
-    ptr, w = table.partition_ptr, mass_in_others(table)
-    g = discounts(gamma, table.duration_range[:, 0])
-    contraction = g * table.row_sum_range[:, 1] * (1 + (table.max_successors + 8) * UNIT_ROUNDOFF)
+    ptr, w = table.facts.partition_ptr, mass_in_others(table)
+    g = discounts(gamma, table.facts.duration_range[:, 0])
+    contraction = g * table.facts.row_sum_range[:, 1] * (1 + (table.facts.max_successors + 8) * UNIT_ROUNDOFF)
     if contraction.max() >= 1:
         raise OptionsError(f"discount times row sum reaches {contraction.max()}: nothing is proved; lower the discount")
     values, policy = np.zeros(table.n_states), first_actions(table)
-    largest_reward = np.abs(table.reward_range).max(axis=1)
+    largest_reward = np.abs(table.facts.reward_range).max(axis=1)
     bound = largest_reward / (1 - contraction) * ROUNDED_UP  # at V = 0 each Q is a reward
     cache, visits = PartitionCache(table, cache_bytes), 0
     while bound.max() > epsilon:
@@ -101,7 +101,7 @@ def p_eva(table: TableSource, gamma: float, epsilon: float, cache_bytes: int) ->
         change = np.abs(values[own] - before)[t.boundary].max(initial=0.0)
         bound = (bound + g * w[:, p] * change / (1 - contraction)) * ROUNDED_UP
         q_size = largest_reward[p] + contraction[p] * np.abs(values).max()
-        rounding = (table.max_successors[p] + 8) * UNIT_ROUNDOFF * q_size  # of a backup in float64
+        rounding = (table.facts.max_successors[p] + 8) * UNIT_ROUNDOFF * q_size  # of a backup in float64
         bound[p] = (residual + rounding) / (1 - contraction[p]) * ROUNDED_UP
         if bound[p] > epsilon:
             raise OptionsError(f"float64 proves an error of {bound[p]:.3g} in partition {p}, not {epsilon}; raise it")
@@ -141,16 +141,16 @@ def local_rows(t: PartitionTable) -> Rows:
     )
 
 
-def mass_in_others(table: TableSource) -> FloatArray:
+def mass_in_others(table: Table) -> FloatArray:
     """float64 [P, P]: w[q,p], the largest mass of a row of q in p; 0 for q = p, whose residual is measured instead."""
-    coupling, n = table.coupling, table.n_partitions
+    coupling, n = table.facts.coupling, table.n_partitions
     w = np.zeros((n, n))
     w[np.repeat(np.arange(n), np.diff(coupling.ptr)), coupling.partitions] = coupling.mass
     np.fill_diagonal(w, 0.0)
     return w
 
 
-def first_actions(table: TableSource) -> IntArray:
+def first_actions(table: Table) -> IntArray:
     """int64 [n]: action 0, as good as R[p] says in a partition that need not be read; -1 where there is no action."""
     counts = np.concatenate([table.action_counts(p) for p in range(table.n_partitions)])
     return np.where(counts > 0, 0, -1)

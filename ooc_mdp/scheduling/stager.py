@@ -18,8 +18,6 @@ from typing import Any, Protocol, Self
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import TableSource
 from ooc_mdp.options import format_bytes
 from ooc_mdp.scheduling.cache import PartitionCache
 
@@ -47,12 +45,12 @@ def short_switch_interval(wanted: bool) -> Iterator[None]:
 class TakesTables(Protocol):
     """What the stager asks of a `ooc_mdp.backends.base.Backend`, which says what each does."""
 
-    def prepare(self, table: PartitionTable) -> Any:
-        """On any thread."""
+    def fetch(self, p: int) -> tuple[Any, int]:
+        """Read and prepare partition p, on any thread; with the bytes read."""
         ...
 
     def admit(self, prepared: Any) -> Resident:
-        """Take a prepared table."""
+        """Take what was prepared."""
         ...
 
     def release(self, resident: Resident) -> None:
@@ -65,31 +63,27 @@ class Stager:
 
     Parameters
     ----------
-    source : where tables come from.
-    cache : where they go; the stager reserves, fills and accesses.
-    backend : decodes a table to the device's layout.
+    cache : where partitions go; the stager reserves, fills and accesses.
+    backend : fetches partitions to the device's layout, and admits them.
+    size : what a partition takes of the cache, in bytes.
     depth : most partitions under way at a time, 1 or more.
-    read : gives tables in place of the source's own `read`, such as those made on the backend's device.
-    entry_bytes : what each partition takes of the cache, if that is not the size of its table.
+    prefetch : asks the system to read a partition ahead; None where that is of no use.
     """
 
     def __init__(
         self,
-        source: TableSource,
         cache: PartitionCache[Resident],
         backend: TakesTables,
+        size: Callable[[int], int],
         depth: int = 2,
-        read: Callable[[int], tuple[Any, int]] | None = None,
-        entry_bytes: int | None = None,
+        prefetch: Callable[[int], None] | None = None,
     ) -> None:
-        self._source = source
-        self.read_table = read or source.read
         self._cache = cache
         self._backend = backend
-        self.entry_bytes = entry_bytes
+        self._size = size
         self.depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
-        self._prefetch: Callable[[int], None] | None = getattr(source, "prefetch", None)
+        self._prefetch = prefetch
         self._adviser = ThreadPoolExecutor(1, thread_name_prefix="announcer")
         self._advised: set[int] = set()
         self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
@@ -103,9 +97,6 @@ class Stager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _size(self, partition: int) -> int:
-        return self.entry_bytes or int(self._source.partition_bytes[partition])
 
     def in_flight(self) -> list[int]:
         """Partitions whose loads have begun and were not yet collected."""
@@ -185,8 +176,8 @@ class Stager:
 
     def _read(self, partition: int) -> tuple[Any, int, float]:
         began = time.monotonic()
-        table, bytes_read = self.read_table(partition)
-        return self._backend.prepare(table), bytes_read, time.monotonic() - began
+        prepared, bytes_read = self._backend.fetch(partition)
+        return prepared, bytes_read, time.monotonic() - began
 
     def _fill(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:
         try:

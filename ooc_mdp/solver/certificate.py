@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.runtime.threads import map_on_threads, slices
@@ -46,7 +46,7 @@ class FinalState:
     """Values that were measured beyond float64, if they were: they are returned in place of those above."""
 
 
-def conclude(store: TableSource, options: SolveOptions, outcome: Outcome, end: FinalState) -> Solution:
+def conclude(store: Table, options: SolveOptions, outcome: Outcome, end: FinalState) -> Solution:
     """The solution of a solve: its certificate, and values and policy in the source's order; `end` stays as it is."""
     refined = end.refined
     certificate = _of_bounds(end) if refined is None else _of_refinement(refined, end)
@@ -101,7 +101,7 @@ def _of_refinement(refined: Refined, end: FinalState) -> Certificate:
     )
 
 
-def _source_values(store: TableSource, values: FloatArray) -> FloatArray:
+def _source_values(store: Table, values: FloatArray) -> FloatArray:
     """The values of the maximisation, in the source's order and sign; those given stay as they are."""
     original = store.to_source(values)
     if store.sense == "max":
@@ -113,7 +113,7 @@ def _source_values(store: TableSource, values: FloatArray) -> FloatArray:
 
 
 def _source_policy(
-    store: TableSource, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_]
+    store: Table, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int32]:
     """The policy in the source's order, completed where nothing was read; the one given stays as it is."""
     original: npt.NDArray[np.int32] = store.to_source(policy)

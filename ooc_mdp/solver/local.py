@@ -15,7 +15,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.method_record import method_name
 from ooc_mdp.model.solution import Outcome, Solution
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.signals import signals
@@ -51,7 +51,7 @@ METHODS: dict[str, Method] = {
 
 
 def solve(
-    table: TableSource,
+    table: Table,
     options: SolveOptions,
     run: RunOptions | None = None,
     *,
@@ -62,7 +62,7 @@ def solve(
 
     Parameters
     ----------
-    table : an open source of tables.
+    table : an open table.
     options : discount, target, method, cache, device.
     run : output, trace, limits; by default none of them.
     watch : called with progress a few times a second.
@@ -87,7 +87,7 @@ def solve(
 
 
 def _solve(
-    table: TableSource,
+    table: Table,
     options: SolveOptions,
     run: RunOptions,
     output: Output,
@@ -97,7 +97,7 @@ def _solve(
     """:func:`solve` with the output checked and locked."""
     with ExitStack() as stack:
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
-        facts = ModelFacts.of(table, options.discount)
+        facts = ModelFacts.of(table.facts, options.discount)
         backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping, facts)
         stack.callback(backend.close)
         writes = output.path is not None

@@ -25,7 +25,7 @@ from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.method_record import MethodRecord, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.store.checkpoint import (
@@ -69,7 +69,7 @@ def _default_target(solution: Solution) -> float:
 
 @contextmanager
 def open_output(
-    table: TableSource, discount: float, run: RunOptions, note: Callable[[str], None] = lambda _: None
+    table: Table, discount: float, run: RunOptions, note: Callable[[str], None] = lambda _: None
 ) -> Iterator[Output]:
     """The output of a solve, locked, with the table held open, for as long as it is worked on.
 
@@ -196,7 +196,7 @@ class Output:
         expected: dict[str, npt.NDArray[Any]],
         optional: frozenset[str] = frozenset(),
         what: str = "",
-        table: TableSource | None = None,
+        table: Table | None = None,
     ) -> Snapshot | None:
         """With resume, what a solve that was stopped left; None where it left nothing.
 
@@ -278,9 +278,7 @@ class Output:
                 f"{error}; what was solved is in the checkpoint: once {then}, continue with --resume"
             ) from error
 
-    def finish(
-        self, table: TableSource, outcome: Outcome, take: TakeSnapshot, conclude: Callable[[], Solution]
-    ) -> Solution:
+    def finish(self, table: Table, outcome: Outcome, take: TakeSnapshot, conclude: Callable[[], Solution]) -> Solution:
         """Write what was proved; save a checkpoint where nothing was, or where the result cannot be written.
 
         Parameters

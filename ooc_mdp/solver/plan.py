@@ -23,7 +23,7 @@ from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
@@ -97,7 +97,7 @@ class SolvePlan:
 
 
 def load_code(
-    table: TableSource,
+    table: Table,
     backend: Backend,
     model: ModelFacts,
     options: SolveOptions,
@@ -135,9 +135,7 @@ def load_code(
     return None
 
 
-def plan_solve(
-    store: TableSource, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool
-) -> SolvePlan:
+def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool) -> SolvePlan:
     """The method, and every large buffer of the solve in bytes; `writes`: checkpoints and a result are written.
 
     The process as it is now counts as "process", so it should have loaded its code (:func:`load_code`).
@@ -149,7 +147,7 @@ def plan_solve(
         device has not so much memory free.
     """
     loader, depth = store.loader(backend.name), staging_depth(backend.features)
-    largest, staging = model.largest_table_bytes, _STAGING[store.kind]
+    largest, staging = model.largest_table_bytes, _STAGING[store.facts.kind]
     needs = Needs(
         cache=options.cache_size,
         device_memory=options.device_memory,
@@ -230,7 +228,7 @@ def _choose(options: SolveOptions, backend: Backend, model: ModelFacts, needs: N
     return choice, layout
 
 
-def _host_buffers(store: TableSource, model: ModelFacts, staging: Mapping[str, int], writes: bool) -> dict[str, int]:
+def _host_buffers(store: Table, model: ModelFacts, staging: Mapping[str, int], writes: bool) -> dict[str, int]:
     """Bytes in RAM that every solve of the table takes, by name."""
     n = model.n_states
     host = {
@@ -300,9 +298,9 @@ def choose_method(
     return MethodChoice(p_eva, then, p_eva, others)
 
 
-def writing_bytes(store: TableSource) -> int:
+def writing_bytes(store: Table) -> int:
     """What writing a checkpoint or a result takes: buffers, and the source's numbers of the policy's actions."""
-    actions = 8 * store.n_states if "action_labels" in store.fields else 0
+    actions = 8 * store.n_states if "action_labels" in store.facts.dtypes else 0
     return min(16 * store.n_states, _WRITE_BUFFERS) + actions
 
 

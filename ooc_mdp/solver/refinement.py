@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, CacheSize, SolveOptions
 from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.solver.driver import drive
@@ -78,7 +77,7 @@ class Refined:
 
 
 def refine(
-    table: TableSource,
+    table: Table,
     options: SolveOptions,
     values: FloatArray,
     session: Session,
@@ -103,7 +102,7 @@ def refine(
 class _Refinement:
     """A refinement at work."""
 
-    table: TableSource
+    table: Table
     options: SolveOptions
     values: PreciseValues
     session: Session
@@ -119,7 +118,7 @@ class _Refinement:
 
     def __post_init__(self) -> None:
         """Nothing is measured yet."""
-        self.facts = ModelFacts.of(self.table, self.options.discount)
+        self.facts = ModelFacts.of(self.table.facts, self.options.discount)
         self.loads = np.zeros(self.table.n_partitions, np.int64)
 
     @property
@@ -195,8 +194,8 @@ class _Refinement:
     def correct(self) -> bool:
         """Solve for what is missing of the values, and add it; False where the rows of a policy have no room."""
         assert self.best is not None  # something has been measured
-        table = cast(TableSource, ResidualTable(self.table, self.facts, self.values, self.measured))
-        options, facts = self._options(table), ModelFacts.of(table, self.options.discount)
+        table = ResidualTable(self.table, self.facts, self.values, self.measured)
+        options, facts = self._options(table), ModelFacts.of(table.facts, self.options.discount)
         with ExitStack() as stack:
             backend = CpuBackend(self.options.sweep_order)
             stack.callback(backend.close)
@@ -215,7 +214,7 @@ class _Refinement:
             self.values.add(state.backend.values())
         return True
 
-    def _options(self, table: TableSource) -> SolveOptions:
+    def _options(self, table: Table) -> SolveOptions:
         """Of a correction; its rewards may be wider than the model's, but the cache has room for a partition."""
         assert self.best is not None  # something has been measured
         budget = self.options.cache_size.resolve(self.facts.table_bytes, self.facts.largest_table_bytes)
@@ -226,7 +225,7 @@ class _Refinement:
             method="policy-iteration",
             priority=None,
             sweeps_per_visit=1,
-            cache=CacheSize(size=max(budget, int(table.partition_bytes.max()))),
+            cache=CacheSize(size=max(budget, int(table.facts.partition_bytes.max()))),
             device="cpu",
             device_memory=None,
             kernel=DEFAULT_KERNEL,

@@ -9,8 +9,7 @@ probabilities are those of the table, in its own order of partitions, to be maxi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from ooc_mdp.backends.cpu.double_double import PreciseResiduals, add, precise_re
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import Loader, TableSource
+from ooc_mdp.model.table import Loader, Table
 
 __all__ = ["Measured", "PreciseValues", "ResidualTable", "measure_each"]
 
@@ -69,7 +68,7 @@ class Measured:
 
 
 def measure_each(
-    table: TableSource, facts: ModelFacts, values: PreciseValues, policy: npt.NDArray[np.int32]
+    table: Table, facts: ModelFacts, values: PreciseValues, policy: npt.NDArray[np.int32]
 ) -> Iterator[tuple[PartitionTable, int, PreciseResiduals]]:
     """Read partition after partition, and measure each; `policy` becomes greedy.
 
@@ -84,13 +83,8 @@ def measure_each(
         yield rows, n_bytes, found
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    dtype: np.dtype[Any]
-
-
-class ResidualTable:
-    """A `TableSource` of the residuals.
+class ResidualTable(Table):
+    """A table of the residuals, to be maximised.
 
     Parameters
     ----------
@@ -100,44 +94,39 @@ class ResidualTable:
     measured : at these values.
     """
 
-    sense = "max"
-    kind = "recomputed"
-    dyadic_probabilities = False
-    stored_fields = ()
-    frame_buffer_bytes = 0
-
-    def __init__(self, source: TableSource, facts: ModelFacts, values: PreciseValues, measured: Measured) -> None:
-        self._source, self._facts, self._values = source, facts, values
+    def __init__(self, source: Table, facts: ModelFacts, values: PreciseValues, measured: Measured) -> None:
+        self._source, self._model, self._values = source, facts, values
         self._least = -_NO_POLICY_USES * measured.error
         self._spare = np.empty(source.n_states, np.int32)
         """For policies that are measured on the way."""
-        self.reward_range = np.maximum(measured.reward_range, self._least)
-        extra = 16 * np.diff(source.partition_ptr) + 8 * facts.partition_bytes // facts.probability_dtype.itemsize
-        self.partition_bytes: IntArray = facts.partition_bytes + extra
-        """int64 [P]; at most: rewards may be twice as wide as the source's, and all states have terminal rewards."""
-        float64 = _Field(np.dtype(np.float64))
-        self.fields: Mapping[str, Any] = {
-            **{name: f for name, f in source.fields.items() if name not in ("initial_values", "action_labels")},
-            "rewards": float64,
-            "terminal_rewards": float64,
-        }
+        kept = {name: t for name, t in source.facts.dtypes.items() if name not in ("initial_values", "action_labels")}
+        float64 = np.dtype(np.float64)
+        ptr, itemsize = source.facts.partition_ptr, facts.probability_dtype.itemsize
+        self.facts = replace(
+            source.facts,
+            kind="recomputed",
+            sense="max",
+            dtypes={**kept, "rewards": float64, "terminal_rewards": float64},
+            reward_range=np.maximum(measured.reward_range, self._least),
+            # At most: rewards may be twice as wide as the source's, and all states have terminal rewards.
+            partition_bytes=facts.partition_bytes + 16 * np.diff(ptr) + 8 * facts.partition_bytes // itemsize,
+            dyadic_probabilities=False,
+            stored_fields=(),
+            frame_buffer_bytes=0,
+        )
 
-    def __getattr__(self, name: str) -> Any:
-        """Whatever rewards do not enter is the source's."""
-        return getattr(self._source, name)
+    def load_code(self) -> None:
+        """Load the loops that reading the source takes."""
+        self._source.load_code()
 
     def loader(self, device: str) -> Loader:
         """Tables are measured on the host."""
         return Loader(self.read, self._source.loader("cpu").scratch_bytes)
 
-    def hold(self) -> AbstractContextManager[None]:
-        """The source is held already."""
-        return nullcontext()
-
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table with residuals for rewards, and the bytes read for it."""
         table, n_bytes = self._source.read(p)
-        facts, values = self._facts, self._values
+        facts, values = self._model, self._values
         found = precise_residuals(
             table, facts.discount, facts.sign, values.high, values.low, float(facts.row_sums[p]), self._spare
         )
@@ -147,7 +136,7 @@ class ResidualTable:
 
     def original_states(self, p: int) -> IntArray:
         """States are numbered as in the store."""
-        return np.arange(self._source.partition_ptr[p], self._source.partition_ptr[p + 1])
+        return np.arange(*self.facts.partition_ptr[p : p + 2])
 
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values themselves."""

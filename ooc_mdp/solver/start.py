@@ -11,7 +11,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
@@ -27,7 +27,7 @@ __all__ = ["start"]
 
 
 def start(
-    store: TableSource,
+    store: Table,
     plan: SolvePlan,
     backend: Backend,
     stack: ExitStack,
@@ -56,7 +56,13 @@ def start(
     layout = plan.layout
     cache: PartitionCache[Resident] = PartitionCache(layout.cache_bytes, p, backend.release, layout.places)
     stack.callback(cache.clear)
-    stager = stack.enter_context(Stager(store, cache, backend, plan.staging_depth))
+
+    def entry_bytes(p: int) -> int:
+        """What partition p takes of the cache: a slot, which may have to be enlarged, or the bytes of its table."""
+        return state.plan.layout.entry_bytes or int(store.facts.partition_bytes[p])
+
+    prefetch = store.loader(backend.name).prefetch
+    stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
     view = SchedulerView(cache.present, visited, lambda: target.threshold)
@@ -65,7 +71,7 @@ def start(
         n_partitions=p,
         cache_bytes=cache.capacity,
         table_bytes=plan.facts.table_bytes,
-        source=store.kind,
+        source=store.facts.kind,
     )
     state = SolveState(
         table=store,
@@ -87,13 +93,15 @@ def start(
     return state
 
 
-def _initial_values(store: TableSource, sign: float) -> FloatArray | None:
+def _initial_values(store: Table, sign: float) -> FloatArray | None:
     """float64 [n] in the order of partitions, of the maximisation; None: all are 0."""
-    if "initial_values" not in store.fields:
+    if "initial_values" not in store.facts.dtypes:
         return None
     values = np.empty(store.n_states)
     for p in range(store.n_partitions):
-        values[store.partition_ptr[p] : store.partition_ptr[p + 1]] = sign * store.read_field("initial_values", p)[0]
+        values[store.facts.partition_ptr[p] : store.facts.partition_ptr[p + 1]] = (
+            sign * store.read_field("initial_values", p)[0]
+        )
     size = max(float(values.max()), -float(values.min()))
     if not size <= MAX_VALUE:
         raise OptionsError(

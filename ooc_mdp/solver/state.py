@@ -15,7 +15,7 @@ from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.method_record import MethodRecord, Phase
 from ooc_mdp.model.solution import SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import Priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
@@ -55,7 +55,7 @@ class Access:
 class SolveState:
     """The state of a discounted solve."""
 
-    table: TableSource
+    table: Table
     plan: SolvePlan
     backend: Backend
     bounds: ResidualBounds
@@ -192,7 +192,7 @@ class SolveState:
         if values is None:
             self.see_range(slice(None), 0.0, 0.0)
         else:
-            starts = self.table.partition_ptr[:-1]
+            starts = self.table.facts.partition_ptr[:-1]
             self.see_range(slice(None), np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
 
     def _count(self, partitions: IntArray, hits: npt.NDArray[np.bool_], sweeps: IntArray, backups: int) -> None:
@@ -288,14 +288,12 @@ class SolveState:
         self.start_backend(self.backend.values(), self.backend.policy())
 
     def start_backend(self, values: FloatArray | None, policy: npt.NDArray[np.int32] | None) -> None:
-        """Have the backend begin at these values, and the stager read what it takes; nothing may be resident."""
+        """Have the backend begin at these values; nothing may be resident."""
         layout = self.plan.layout
         if policy is not None:
             # Nobody has chosen actions where no solve has been yet, whatever a backend keeps in their place.
-            policy[np.repeat(~self.visited, np.diff(self.table.partition_ptr))] = -1
-        self.backend.start(self.plan.facts, layout, values, policy)
-        self.stager.entry_bytes = layout.entry_bytes
-        self.stager.read_table = self.backend.reader(self.table) or self.table.loader(self.backend.name).read
+            policy[np.repeat(~self.visited, np.diff(self.table.facts.partition_ptr))] = -1
+        self.backend.start(self.plan.facts, layout, values, policy, self.table.loader(self.backend.name))
 
     # ---------------------------------------------------------------------------------- what others may ask
 

@@ -25,12 +25,10 @@ from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
 from ooc_mdp.solver.verify_memory import verification_plan
-from ooc_mdp.store import Store
-from ooc_mdp.store.check_table import check_claims
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.source_order import source_states
 
@@ -111,7 +109,7 @@ class Exceeded:
 
 
 def verify(
-    store: TableSource,
+    store: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -136,7 +134,7 @@ def verify(
 
 
 @contextmanager
-def checked_table(store: TableSource, result: Result, other_store: bool) -> Iterator[TableSource]:
+def checked_table(store: Table, result: Result, other_store: bool) -> Iterator[Table]:
     """The table that a result is of, held open, each chunk's SHA-256 compared with the manifest's as it is read.
 
     Raises
@@ -145,10 +143,10 @@ def checked_table(store: TableSource, result: Result, other_store: bool) -> Iter
     """
     _check_belongs(store, result, other_store)
     with store.hold():
-        yield store.checking_sha256() if isinstance(store, Store) else store
+        yield store.checking_sha256()
 
 
-def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, np.ndarray[Any, Any]]:
+def values_and_policy(store: Table, result: Result) -> tuple[FloatArray, np.ndarray[Any, Any]]:
     """Values of the maximisation and policy, in the store's order; StoreError where a value is no number."""
     sign = 1.0 if store.sense == "max" else -1.0
     values = sign * from_original(store, result.solution.values)
@@ -158,7 +156,7 @@ def values_and_policy(store: TableSource, result: Result) -> tuple[FloatArray, n
     return values, from_original(store, result.solution.policy)
 
 
-def _check_belongs(store: TableSource, result: Result, other_store: bool) -> None:
+def _check_belongs(store: Table, result: Result, other_store: bool) -> None:
     """OptionsError where a result is of another sense, or of another table without `other_store`."""
     if result.solution.values.size != store.n_states:
         raise OptionsError(
@@ -178,11 +176,9 @@ def _check_belongs(store: TableSource, result: Result, other_store: bool) -> Non
         )
 
 
-def _verify(
-    store: TableSource, result: Result, watch: Watcher | None, note: Callable[[str], None] | None
-) -> Verification:
+def _verify(store: Table, result: Result, watch: Watcher | None, note: Callable[[str], None] | None) -> Verification:
     row_sums = np.zeros(store.n_partitions)
-    facts = ModelFacts.of(store, result.solution.discount)
+    facts = ModelFacts.of(store.facts, result.solution.discount)
     backend = CpuBackend()
     layout = backend.layout(facts, Needs())
     backend.load_code(facts, False)
@@ -294,10 +290,10 @@ def _row_sums(table: PartitionTable) -> FloatArray:
     return total[np.isfinite(table.durations)] if table.durations.size else total
 
 
-def read_checked(store: TableSource, p: int) -> tuple[PartitionTable, int]:
+def read_checked(store: Table, p: int) -> tuple[PartitionTable, int]:
     """A table and the bytes read; StoreError where a store's small arrays are not what its chunks give."""
     table, n_bytes = store.read(p)
-    findings = check_claims(store, table) if isinstance(store, Store) else []
+    findings = store.contradictions(table)
     if findings:
         raise StoreError(f"{store.name} contradicts itself: {findings[0]}; convert or generate again")
     return table, n_bytes
@@ -318,7 +314,7 @@ def _reward_range(table: PartitionTable, action_counts: npt.NDArray[np.int64]) -
     return np.array([[every.min(), every.max()]])
 
 
-def from_original(store: TableSource, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def from_original(store: Table, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of an array over states, from the source's order into the store's."""
     out = np.empty_like(original)
     for own, states in source_states(store):

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
-from ooc_mdp.store import Store
-from ooc_mdp.store.check_memory import claims_bytes
 
 __all__ = ["verification_plan"]
 
@@ -18,7 +16,7 @@ _MEASURED = 4
 """Bytes per byte of a table that is measured: itself, probabilities in float64, sums, and what a sweep reads."""
 
 
-def verification_plan(store: TableSource, workspace: Mapping[str, int]) -> MemoryPlan:
+def verification_plan(store: Table, workspace: Mapping[str, int]) -> MemoryPlan:
     """Bytes by name; the result's own arrays are in the process.
 
     Parameters
@@ -26,8 +24,8 @@ def verification_plan(store: TableSource, workspace: Mapping[str, int]) -> Memor
     workspace : bytes of the backend that measures, beside its cache.
     """
     # One partition is measured while the next is read and compared with what the store says of it.
-    measured = _MEASURED * store.partition_bytes
-    read = store.partition_bytes + (claims_bytes(store) if isinstance(store, Store) else 0)
+    measured = _MEASURED * store.facts.partition_bytes
+    read = store.facts.partition_bytes + store.contradictions_bytes()
     together = measured + read
     if together.size > 1:
         together = np.maximum(measured[:-1] + read[1:], np.maximum(measured, read)[:-1])

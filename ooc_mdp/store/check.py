@@ -86,9 +86,9 @@ def check_store(
 
 def check_plan(store: Store) -> MemoryPlan:
     """What a check holds: the largest partition with what is recomputed of it, and sets of states."""
-    one = store.partition_bytes + claims_bytes(store)
+    one = store.facts.partition_bytes + claims_bytes(store.facts)
     if "original_state" in store.fields or "action_labels" in store.fields:
-        one += 8 * (np.diff(store.partition_ptr) + store.partition_rows)
+        one += 8 * (np.diff(store.facts.partition_ptr) + store.facts.partition_rows)
     chunks = len(store.fields) * store.n_partitions
     sets = -(-store.n_states // 4) + (2 * store.n_states if "original_state" in store.fields else 0)
     return MemoryPlan(
@@ -108,7 +108,7 @@ def _check_boundary(store: Store, p: int, halos: StateSet, all_halos: bool) -> l
         boundary, _ = store.read_field("boundary", p)
     except StoreError as error:
         return [Finding("boundary", p, str(error))]
-    expected = halos.slice(int(store.partition_ptr[p]), int(store.partition_ptr[p + 1]))
+    expected = halos.slice(int(store.facts.partition_ptr[p]), int(store.facts.partition_ptr[p + 1]))
     wrong = np.flatnonzero(boundary != expected if all_halos else expected & ~boundary)
     if not wrong.size:
         return []

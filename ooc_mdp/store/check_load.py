@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import TableFacts
 from ooc_mdp.store.damage import REMEDY
 from ooc_mdp.store.encodings import RowLayout
 from ooc_mdp.store.layout import PartitionSizes
@@ -26,7 +26,7 @@ from ooc_mdp.store.layout import PartitionSizes
 if TYPE_CHECKING:
     from ooc_mdp.store.load_loops import Measured
 
-__all__ = ["LoadCheck", "SizedTable", "check_bytes", "check_pointers"]
+__all__ = ["LoadCheck", "check_bytes", "check_pointers"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _ROUNDED_UP = 1e-12
@@ -42,39 +42,35 @@ def check_bytes(n_states: int) -> int:
 
 
 def check_pointers(
-    store: SizedTable, p: int, action_ptr: npt.NDArray[np.uint32], successor_ptr: npt.NDArray[np.uint32]
+    facts: TableFacts,
+    sizes: PartitionSizes,
+    p: int,
+    action_ptr: npt.NDArray[np.uint32],
+    successor_ptr: npt.NDArray[np.uint32],
 ) -> None:
     """Refuse pointers that leave the arrays, and rows longer than the store says: loops follow them."""
-    actions, width = (int(store.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-    error = RowLayout(store.sizes(p), actions, width, action_ptr, successor_ptr).fault()
+    width = facts.successors_per_action
+    error = RowLayout(sizes, facts.actions_per_state, width, action_ptr, successor_ptr).fault()
     if error is None and not width and successor_ptr.size > 1:
         counts = successor_ptr[1:] - successor_ptr[:-1]
-        longest = store.max_successors[p]
+        longest = facts.max_successors[p]
         if counts.max() != longest:
             error = f"rows have {counts.min()} to {counts.max()} transitions, at most {longest} are due"
     if error is not None:
-        raise StoreError(f"the rows of partition {p} of {store.name} cannot be followed: {error}; {REMEDY}")
-
-
-class SizedTable(TableSource, Protocol):
-    """A table whose partitions' sizes are known."""
-
-    def sizes(self, p: int) -> PartitionSizes:
-        """How many of everything partition p has."""
-        ...
+        raise StoreError(f"the rows of partition {p} of {facts.name} cannot be followed: {error}; {REMEDY}")
 
 
 class LoadCheck:
     """What was found of the partitions of one table so far; safe to use from many threads."""
 
-    def __init__(self, table: TableSource) -> None:
-        self._table = table
-        self._checked = np.zeros(table.n_partitions, np.bool_)
+    def __init__(self, facts: TableFacts) -> None:
+        self._facts = facts
+        self._checked = np.zeros(facts.n_partitions, np.bool_)
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process may have: the table, of which it has loaded nothing."""
-        return {"_table": self._table, "_checked": np.zeros_like(self._checked)}
+        return {"_facts": self._facts, "_checked": np.zeros_like(self._checked)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -83,21 +79,21 @@ class LoadCheck:
     @cached_property
     def _boundary(self) -> npt.NDArray[np.uint8]:
         """A bit a state, set where `boundary` of a loaded partition is, and in the halos of loaded partitions."""
-        return np.zeros(check_bytes(self._table.n_states), np.uint8)
+        return np.zeros(check_bytes(self._facts.n_states), np.uint8)
 
     def load_code(self) -> None:
         """Call the loops on nothing, with arrays of the table's types."""
         from ooc_mdp.store.load_loops import mark_boundary, measure_partition
 
-        table = self._table
+        facts = self._facts
         successors, probabilities, rewards = (
-            np.zeros(0, table.fields[name].dtype) for name in ("successors", "probabilities", "rewards")
+            np.zeros(0, facts.dtypes[name]) for name in ("successors", "probabilities", "rewards")
         )
         numbers, pointers, places = np.zeros(0), np.zeros(0, np.uint32), np.zeros(0, np.int64)
-        coupled, ends = table.coupling.partitions[:0], np.zeros((0, 2), np.int64)
+        coupled, ends = facts.coupling.partitions[:0], np.zeros((0, 2), np.int64)
         measure_partition(
             successors, probabilities, pointers, 0, rewards, numbers, numbers, pointers,
-            0, places, 0, table.partition_ptr, coupled, ends, numbers,
+            0, places, 0, facts.partition_ptr, coupled, ends, numbers,
         )  # fmt: skip
         mark_boundary(np.zeros(0, np.uint8), 0, np.zeros(0, np.bool_), places, coupled, ends, self._checked)
 
@@ -110,7 +106,7 @@ class LoadCheck:
         """
         from ooc_mdp.store.load_loops import measure_partition
 
-        p, coupling = part.index, self._table.coupling
+        p, coupling = part.index, self._facts.coupling
         if self._checked[p]:
             return
         coupled = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
@@ -118,7 +114,7 @@ class LoadCheck:
         found = measure_partition(
             part.successors, part.probabilities, part.successor_ptr, part.successors_per_action,
             part.rewards, part.durations, part.terminal_rewards, part.action_ptr,
-            part.n_states, part.halo, p, self._table.partition_ptr, coupled, ends, mass,
+            part.n_states, part.halo, p, self._facts.partition_ptr, coupled, ends, mass,
         )  # fmt: skip
         self._check_ranges(part, found)
         self._check_halo(p, found, coupled)
@@ -127,16 +123,16 @@ class LoadCheck:
         self._check_boundary(part, coupled, ends)
 
     def _refuse(self, name: str, p: int, why: str) -> StoreError:
-        return StoreError(f"{self._table.name} contradicts itself: {name} of partition {p}: {why}; {REMEDY}")
+        return StoreError(f"{self._facts.name} contradicts itself: {name} of partition {p}: {why}; {REMEDY}")
 
     def _check_ranges(self, part: PartitionTable, found: Measured) -> None:
         """Ranges of rewards and durations."""
-        p, table = part.index, self._table
-        self._compare("reward_range", p, table.reward_range, (found.least_reward, found.largest_reward))
+        p, facts = part.index, self._facts
+        self._compare("reward_range", p, facts.reward_range, (found.least_reward, found.largest_reward))
         if part.durations.size:
-            self._compare("duration_range", p, table.duration_range, (found.least_duration, found.largest_duration))
+            self._compare("duration_range", p, facts.duration_range, (found.least_duration, found.largest_duration))
         elif part.n_rows:
-            self._compare("duration_range", p, table.duration_range, (1.0, 1.0))
+            self._compare("duration_range", p, facts.duration_range, (1.0, 1.0))
 
     def _compare(
         self, name: str, p: int, stored: FloatArray, found: tuple[float, float], tolerance: float = 0.0
@@ -159,7 +155,7 @@ class LoadCheck:
 
     def _check_rows(self, part: PartitionTable, found: Measured, coupled: IntArray, mass: FloatArray) -> None:
         """Row sums, and the mass into each partition."""
-        p, longest = part.index, int(self._table.max_successors[part.index])
+        p, longest = part.index, int(self._facts.max_successors[part.index])
         if found.wrong_row >= 0:
             raise self._refuse("probabilities", p, f"one in local row {found.wrong_row} is negative or not a number")
         apart = found.furthest_from_1
@@ -168,8 +164,8 @@ class LoadCheck:
         # Sums of one row in two orders differ by so much.
         rounding = 2 * (longest + 2) * _UNIT_ROUNDOFF
         sums = found.least_sum, found.largest_sum
-        self._compare("row_sum_range", p, self._table.row_sum_range, sums, rounding)
-        coupling = self._table.coupling
+        self._compare("row_sum_range", p, self._facts.row_sum_range, sums, rounding)
+        coupling = self._facts.coupling
         stored = coupling.mass[coupling.ptr[p] : coupling.ptr[p + 1]]
         right = (stored >= mass * (1 - rounding)) & (stored <= mass * (1 + _ROUNDED_UP) + _COUPLING_EXCESS)
         if not right.all():

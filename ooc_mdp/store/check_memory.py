@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.table import TableFacts
 from ooc_mdp.store.check_table import SLICE
-from ooc_mdp.store.reader import Store
 
 __all__ = ["claims_bytes"]
 
@@ -18,12 +18,12 @@ _TRANSITION, _ROW, _STATE, _HALO = 40, 48, 40, 48
 """Bytes of temporary arrays per item."""
 
 
-def claims_bytes(store: Store) -> IntArray:
+def claims_bytes(facts: TableFacts) -> IntArray:
     """int64 [P]; bytes of RAM that the comparison of each partition with the store's claims takes beside its table."""
-    rows, transitions, halo = store.partition_rows, store.partition_transitions, store.partition_halo
-    states, read = np.diff(store.partition_ptr), np.diff(store.coupling.ptr)
+    rows, transitions, halo = facts.partition_rows, facts.partition_transitions, facts.partition_halo
+    states, read = np.diff(facts.partition_ptr), np.diff(facts.coupling.ptr)
     step = np.maximum(SLICE // read, 1)  # rows whose sums into every partition are held at once
-    at_once = np.minimum(transitions, np.minimum(step, rows) * store.max_successors)
+    at_once = np.minimum(transitions, np.minimum(step, rows) * facts.max_successors)
     sums = 2 * 8 * np.minimum(step, rows) * read
     total: IntArray = _TRANSITION * at_once + sums + _ROW * rows + _STATE * states + _HALO * halo + 8 * transitions
     return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,12 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.state_order import partition_of
+from ooc_mdp.model.table import TableFacts
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
-from ooc_mdp.store.reader import Store
 from ooc_mdp.store.state_set import StateSet
+
+if TYPE_CHECKING:
+    from ooc_mdp.store.reader import Store
 
 __all__ = ["SLICE", "Finding", "check_claims", "check_table"]
 
@@ -60,7 +63,7 @@ def check_table(store: Store, p: int, halos: StateSet, originals: StateSet) -> t
             return findings, False
         faults = _check_halo(store, p, arrays["halo"], halos)
         return [*findings, *faults], not faults
-    table = _Table(store, p, arrays)
+    table = _Table(store.facts, store.sizes(p), p, arrays)
     faults = _check_halo(store, p, arrays["halo"], halos)
     table.findings += faults
     if table.check_pointers():
@@ -71,10 +74,10 @@ def check_table(store: Store, p: int, halos: StateSet, originals: StateSet) -> t
     return table.findings, not faults
 
 
-def check_claims(store: Store, table: PartitionTable) -> list[Finding]:
+def check_claims(facts: TableFacts, sizes: PartitionSizes, table: PartitionTable) -> list[Finding]:
     """Findings of a table that was read: what the store says of its rows, ranges and coupling, recomputed."""
-    arrays: dict[str, Array] = {name: getattr(table, name) for name in store.fields if FIELDS[name].read}
-    checked = _Table(store, table.index, arrays)
+    arrays: dict[str, Array] = {name: getattr(table, name) for name in facts.dtypes if FIELDS[name].read}
+    checked = _Table(facts, sizes, table.index, arrays)
     if checked.check_pointers():
         checked.check_rows()
         checked.check_ranges()
@@ -92,7 +95,7 @@ def _check_pointer(name: str, p: int, ptr: Array, sizes: PartitionSizes) -> list
 
 def _check_halo(store: Store, p: int, stored: Array, halos: StateSet) -> list[Finding]:
     """Findings of a halo, which joins the set if there are none."""
-    first, last = int(store.partition_ptr[p]), int(store.partition_ptr[p + 1])
+    first, last = int(store.facts.partition_ptr[p]), int(store.facts.partition_ptr[p + 1])
     halo = stored.astype(np.int64)
     if halo.size and (halo[0] < 0 or halo[-1] >= store.n_states or (np.diff(halo) <= 0).any()):
         return [Finding("halo", p, f"not ascending without repetition below {store.n_states}")]
@@ -105,9 +108,8 @@ def _check_halo(store: Store, p: int, stored: Array, halos: StateSet) -> list[Fi
 class _Table:
     """Partition p's arrays, pointers filled in where the store is uniform."""
 
-    def __init__(self, store: Store, p: int, arrays: dict[str, Array]) -> None:
-        self.store, self.p, self.arrays = store, p, arrays
-        self.sizes = store.sizes(p)
+    def __init__(self, facts: TableFacts, sizes: PartitionSizes, p: int, arrays: dict[str, Array]) -> None:
+        self.facts, self.sizes, self.p, self.arrays = facts, sizes, p, arrays
         self.findings: list[Finding] = []
         self.halo: IntArray = arrays["halo"].astype(np.int64)
         self.ends: npt.NDArray[np.bool_] = np.isinf(arrays.get("durations", np.zeros(self.sizes.rows)))
@@ -168,10 +170,10 @@ class _Table:
         self._compare("partition_bytes", decoded, 0)
 
     def check_coupling(self) -> None:
-        coupling = self.store.coupling
+        coupling = self.facts.coupling
         entries = slice(int(coupling.ptr[self.p]), int(coupling.ptr[self.p + 1]))
         partitions, stored = coupling.partitions[entries], coupling.mass[entries]
-        owners = partition_of(self.store.partition_ptr, self.halo)
+        owners = partition_of(self.facts.partition_ptr, self.halo)
         expected = np.union1d(owners, [self.p])
         if not np.array_equal(partitions, expected):
             self.add_finding("coupling_partitions", f"{partitions.tolist()}, but rows reach {expected.tolist()}")
@@ -189,18 +191,18 @@ class _Table:
                 self.add_finding(name, "not all finite")
         original = self.arrays.get("original_state")
         if original is not None:
-            if original[0] < 0 or original[-1] >= self.store.n_states or (np.diff(original) <= 0).any():
-                self.add_finding("original_state", f"not ascending below {self.store.n_states}")
+            if original[0] < 0 or original[-1] >= self.facts.n_states or (np.diff(original) <= 0).any():
+                self.add_finding("original_state", f"not ascending below {self.facts.n_states}")
             else:
                 originals.mark(original)
 
     def _pointer(self, name: str, uniform: str, count: int) -> IntArray:
         if name in self.arrays:
             return self.arrays[name].astype(np.int64)
-        return np.arange(count + 1) * int(self.store.attributes[uniform])
+        return np.arange(count + 1) * int(self.facts.attributes[uniform])
 
     def _compare(self, name: str, found: float | tuple[float, float], tolerance: float) -> None:
-        stored = getattr(self.store, name)[self.p]
+        stored = getattr(self.facts, name)[self.p]
         with np.errstate(invalid="ignore"):  # inf - inf, where both are equal
             near = np.abs(stored - np.asarray(found)) <= tolerance
         if not (near | (stored == np.asarray(found))).all():

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.solution import SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.store.disk_errors import advice
 from ooc_mdp.store.mark import ForeignPathError
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX
@@ -293,7 +293,7 @@ def check_bounds(path: Path, bounds: npt.NDArray[np.float64]) -> None:
         raise _damaged(path, "its bounds have numbers that are not finite")
 
 
-def check_policy(path: Path, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], table: TableSource) -> None:
+def check_policy(path: Path, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], table: Table) -> None:
     """Refuse a checkpoint whose policy names actions that states lack: loops read the row of an action unchecked.
 
     Parameters
@@ -306,11 +306,11 @@ def check_policy(path: Path, policy: npt.NDArray[np.int32], visited: npt.NDArray
     StoreError : it does.
     """
     for p in np.flatnonzero(visited).tolist():
-        own = policy[table.partition_ptr[p] : table.partition_ptr[p + 1]]
+        own = policy[table.facts.partition_ptr[p] : table.facts.partition_ptr[p + 1]]
         wrong = np.flatnonzero((own < -1) | (own >= table.action_counts(p)))
         if wrong.size:
             i = int(wrong[0])
-            raise _damaged(path, f"its policy names action {own[i]} in state {table.partition_ptr[p] + i}")
+            raise _damaged(path, f"its policy names action {own[i]} in state {table.facts.partition_ptr[p] + i}")
 
 
 def _foreign(path: Path, error: ForeignFileError) -> StoreError:

@@ -42,7 +42,7 @@ def check_files(store: Store) -> list[Finding]:
             shape, dtype = [store.n_partitions, int(length)], store.fields[name].stored.name
             findings += _check_array(store.path / name / length, name, (shape, [1, int(length)], dtype, _FIELD_CODECS))
     for name, (dtype, _) in SMALL_ARRAYS.items():
-        n_entries = store.coupling.partitions.size
+        n_entries = store.facts.coupling.partitions.size
         shape = list(small_array_shape(name, store.n_partitions, n_entries, len(store.fields)))
         findings += _check_array(store.path / name, name, (shape, shape, dtype, _SMALL_CODECS))
     return findings

@@ -5,51 +5,21 @@ Of a store it reads sizes, not tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.model.partition import Coupling
+from ooc_mdp.model.table import TableFacts
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, read_checkpoint
 from ooc_mdp.store.layout import FIELDS, GROUP_FILE
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.result import open_result
 from ooc_mdp.store.sealed_group import group_attributes
 
-__all__ = ["Described", "inspect_checkpoint", "inspect_result", "inspect_store", "inspect_virtual_store"]
-
-
-class Described(Protocol):
-    """What a store and a table that is computed on demand have in memory, as in `TableSource`."""
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """Sizes, types, state order, partitioning, provenance and fingerprint."""
-        ...
-
-    @property
-    def partition_ptr(self) -> IntArray:
-        """int64 [P+1]; first state of each partition, and the number of states."""
-        ...
-
-    @property
-    def partition_halo(self) -> IntArray:
-        """int64 [P]; halo states."""
-        ...
-
-    @property
-    def partition_bytes(self) -> IntArray:
-        """int64 [P]; decoded bytes of each table."""
-        ...
-
-    @property
-    def coupling(self) -> Coupling:
-        """Which partitions read which."""
-        ...
+__all__ = ["inspect_checkpoint", "inspect_result", "inspect_store", "inspect_virtual_store"]
 
 
 def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
@@ -61,15 +31,15 @@ def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
         (and nothing else); None stands in their place otherwise.
     """
     fields = {name: _field(store, name) for name in store.fields}
-    facts = _facts(store.path, store, store.chunk_bytes, _leaving(store) if transitions else None)
+    facts = _facts(store.path, store.facts, store.chunk_bytes, _leaving(store) if transitions else None)
     stored = sum(field["stored_bytes"] for field in fields.values())
     return {**facts, "stored_bytes": stored, "fields": fields, "uuid": store.uuid}
 
 
-def inspect_virtual_store(path: Path, table: Described) -> dict[str, Any]:
+def inspect_virtual_store(path: Path, facts: TableFacts) -> dict[str, Any]:
     """The same of a virtual store, which stores no fields; what only its tables show is None."""
-    nothing = np.zeros(table.partition_ptr.size - 1, np.int64)
-    return {**_facts(path, table, nothing, None), "stored_bytes": 0, "fields": {}, "uuid": None, "virtual": True}
+    nothing = np.zeros(facts.n_partitions, np.int64)
+    return {**_facts(path, facts, nothing, None), "stored_bytes": 0, "fields": {}, "uuid": None, "virtual": True}
 
 
 def inspect_result(path: Path) -> dict[str, Any]:
@@ -121,11 +91,11 @@ def _written(file: Path) -> str:
     return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
-def _facts(path: Path, table: Described, stored: IntArray, leaving: int | None) -> dict[str, Any]:
+def _facts(path: Path, facts: TableFacts, stored: IntArray, leaving: int | None) -> dict[str, Any]:
     """What is known of any table, whose partitions have so many stored bytes."""
-    attributes = table.attributes
+    attributes = facts.attributes
     n, states = attributes["n_partitions"], attributes["n_states"]
-    halo = int(table.partition_halo.sum())
+    halo = int(facts.partition_halo.sum())
     return {
         "path": str(path),
         "n_states": states,
@@ -135,19 +105,19 @@ def _facts(path: Path, table: Described, stored: IntArray, leaving: int | None) 
         "sense": attributes["sense"],
         "dtype": attributes["dtype"],
         "partitions": {
-            "states": _min_mean_max(np.diff(table.partition_ptr)),
-            "decoded_bytes": _min_mean_max(table.partition_bytes),
+            "states": _min_mean_max(np.diff(facts.partition_ptr)),
+            "decoded_bytes": _min_mean_max(facts.partition_bytes),
             "stored_bytes": _min_mean_max(stored),
         },
-        "decoded_bytes": int(table.partition_bytes.sum()),
+        "decoded_bytes": int(facts.partition_bytes.sum()),
         "halo": {"states": halo, "share": halo / states},
         "cut": {
             "transitions": leaving,
             "share": None if leaving is None else leaving / max(attributes["n_transitions"], 1),
         },
         "coupling": {
-            "entries": int(table.coupling.partitions.size),
-            "density": table.coupling.partitions.size / n**2,
+            "entries": int(facts.coupling.partitions.size),
+            "density": facts.coupling.partitions.size / n**2,
         },
         "state_order": attributes["state_order"]["kind"],
         "partitioning": attributes["partitioning"],

@@ -6,92 +6,89 @@ millisecond a chunk and the solver reads ten chunks a load. What is read is stil
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.partition import Coupling, PartitionTable, RawField, RawPartition, StoredField
+from ooc_mdp.events import Watcher
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition
 from ooc_mdp.model.state_order import GridOrder
-from ooc_mdp.model.table_source import Loader
+from ooc_mdp.model.table import Loader, Table, TableFacts
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import SYSTEM_MEMORY, TableMemory
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.check_load import LoadCheck, check_pointers
+from ooc_mdp.store.check_memory import claims_bytes
+from ooc_mdp.store.check_table import Finding, check_claims
 from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_file
 from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
-from ooc_mdp.store.encodings import IN_PLACE, WITHOUT_LAST, RowLayout, decode, load_code, stored_count
-from ooc_mdp.store.frames import (
-    FrameChunk,
-    aligned,
-    frame_buffer_bytes,
-    prefetch_file,
-    read_frame,
-    read_together,
-    stored_fields,
-)
+from ooc_mdp.store.encodings import IN_PLACE, RowLayout, decode, load_code, stored_count
+from ooc_mdp.store.frames import FrameChunk, aligned, prefetch_file, read_frame, read_together
 from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name
-from ooc_mdp.store.load_sizes import largest_chunks, largest_sizes, scratch_bytes
+from ooc_mdp.store.load_sizes import scratch_bytes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
 from ooc_mdp.store.source_order import source_states
+
+if TYPE_CHECKING:
+    from ooc_mdp.store.check import Report
 
 __all__ = ["Store"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Store:
+class Store(Table):
     """A valid store, open for reading; cheap to open, safe to use from many threads."""
 
     directory: Directory
     """Chunks are read relative to it, whatever its path leads to in the meantime."""
-    attributes: dict[str, Any]
-    """Those of table and about, as ``docs/reference/store-format.md`` lists them, by their own names."""
+    facts: TableFacts
+    """What the store says of its table; each partition is compared with it when it is first read."""
     fields: dict[str, ArrayMetadata]
     """Type and encoding of each field that this store has."""
-    partition_ptr: IntArray
-    """int64 [P+1]; partition p owns states partition_ptr[p] .. partition_ptr[p+1]-1."""
-    partition_rows: IntArray
-    """int64 [P]; (state, action) pairs."""
-    partition_transitions: IntArray
-    """int64 [P]; stored transitions."""
-    partition_halo: IntArray
-    """int64 [P]; halo states."""
-    partition_bytes: IntArray
-    """int64 [P]; decoded bytes of each table."""
     chunk_bytes: IntArray
     """int64 [P]; bytes on disk that read(p) reads."""
-    reward_range: FloatArray
-    """float64 [P,2]; least and largest stored reward, terminal ones included; (0, 0) if there is none."""
-    duration_range: FloatArray
-    """float64 [P,2]; least and largest duration, which may be infinite; (1, 1) without durations."""
-    row_sum_range: FloatArray
-    """float64 [P,2]; least and largest float64 sum of a row's stored probabilities, of the rows that do not end the
-    process; (1, 1) without such rows."""
-    max_successors: IntArray
-    """int64 [P]; transitions of the longest row."""
-    coupling: Coupling
-    """Largest probability mass that one row of p sends into q; every p reads itself."""
     manifest: Manifest
     """Length and checksums of every chunk; each load is compared with them."""
     checks_sha256: bool = False
     """Whether loads check SHA-256 too, which a forger cannot meet."""
 
     def __repr__(self) -> str:
-        size = format_bytes(int(self.partition_bytes.sum()))
+        size = format_bytes(int(self.facts.partition_bytes.sum()))
         return f"<Store {self.path}: {self.n_states:,} states, {self.n_partitions:,} partitions, {size}>"
 
     def checking_sha256(self) -> Store:
         """The same store, whose loads check SHA-256 as well as length and CRC-32C (a core does about 1 GB/s)."""
         return replace(self, checks_sha256=True)
+
+    def contradictions(self, part: PartitionTable) -> list[Finding]:
+        """What the store says of a partition that was read, and recomputing gives otherwise."""
+        return check_claims(self.facts, self.sizes(part.index), part)
+
+    def contradictions_bytes(self) -> IntArray:
+        """int64 [P]; bytes of RAM that `contradictions` takes beside each partition's table."""
+        return claims_bytes(self.facts)
+
+    def check(self, progress: Watcher | None = None, note: Callable[[str], None] | None = None) -> Report:
+        """Read and check every chunk: :func:`ooc_mdp.store.check.check_store`."""
+        from ooc_mdp.store.check import check_store
+
+        return check_store(self, progress, note)
+
+    def inspect(self) -> dict[str, Any]:
+        """What the store holds, in numbers: :func:`ooc_mdp.store.inspect.inspect_store`."""
+        from ooc_mdp.store.inspect import inspect_store
+
+        return inspect_store(self)
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep others from replacing the store while it is read, where the file system has locks.
@@ -108,78 +105,37 @@ class Store:
         """Where it lay when it was opened."""
         return self.directory.path
 
-    @property
-    def name(self) -> str:
-        """Its path, for messages."""
-        return str(self.path)
-
-    @property
-    def kind(self) -> str:
-        """ "store": tables are read from disk."""
-        return "store"
-
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return int(self.partition_ptr[-1])
-
-    @property
-    def n_partitions(self) -> int:
-        """Number of partitions."""
-        return self.partition_ptr.size - 1
-
     def loader(self, device: str) -> Loader:
-        """Tables are decoded in host memory, whatever the device."""
-        return Loader(self.read, self.scratch_bytes, read_into=self.read_into, padding=PADDING)
+        """Tables are decoded in host memory, whatever the device, or handed over as frames."""
+        return Loader(
+            self.read,
+            self.scratch_bytes,
+            read_into=self.read_into,
+            padding=PADDING,
+            read_frames=self.read_frames,
+            prefetch=self.prefetch,
+        )
 
     @property
     def scratch_bytes(self) -> int:
         """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values."""
-        counts = self.partition_rows, self.partition_transitions, self.partition_halo
+        counts = self.facts.partition_rows, self.facts.partition_transitions, self.facts.partition_halo
         return scratch_bytes(self.fields, self.chunk_bytes, *counts)
 
     @cached_property
     def n_rows(self) -> int:
         """Number of (state, action) pairs."""
-        return int(self.partition_rows.sum())
+        return int(self.facts.partition_rows.sum())
 
     @cached_property
     def n_transitions(self) -> int:
         """Number of stored transitions."""
-        return int(self.partition_transitions.sum())
-
-    @property
-    def sense(self) -> str:
-        """Whether the model asks for the largest ("max") or the smallest ("min") value."""
-        return str(self.attributes["sense"])
-
-    @property
-    def probability_dtype(self) -> np.dtype[Any]:
-        """Type of stored probabilities and rewards."""
-        return self.fields["probabilities"].dtype
-
-    @property
-    def dyadic_probabilities(self) -> bool:
-        """Whether probabilities are stored as multiples of 2**-24 without the last of each row."""
-        return self.fields["probabilities"].encoding in WITHOUT_LAST
-
-    @property
-    def duration_dtype(self) -> np.dtype[Any] | None:
-        """Type that holds every duration as it is stored, and that a device decodes it to; None without durations."""
-        field = self.fields.get("durations")
-        if field is None:
-            return None
-        return np.dtype(np.float32) if field.encoding == "float32-delta2" else field.stored
+        return int(self.facts.partition_transitions.sum())
 
     @property
     def uuid(self) -> str:
         """Identity of this writing of the store."""
-        return str(self.attributes["uuid"])
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the stored table: the same for two writings of the same table in the same partitions."""
-        return str(self.attributes["fingerprint"])
+        return str(self.facts.attributes["uuid"])
 
     @cached_property
     def _entries(self) -> dict[str, list[ChunkEntry]]:
@@ -187,15 +143,15 @@ class Store:
 
     @cached_property
     def _load_check(self) -> LoadCheck:
-        return LoadCheck(self)
+        return LoadCheck(self.facts)
 
     def sizes(self, p: int) -> PartitionSizes:
         """How many of everything partition p has."""
         return PartitionSizes(
-            int(self.partition_ptr[p + 1] - self.partition_ptr[p]),
-            int(self.partition_rows[p]),
-            int(self.partition_transitions[p]),
-            int(self.partition_halo[p]),
+            int(self.facts.partition_ptr[p + 1] - self.facts.partition_ptr[p]),
+            int(self.facts.partition_rows[p]),
+            int(self.facts.partition_transitions[p]),
+            int(self.facts.partition_halo[p]),
         )
 
     def stored_values(self, name: str, p: int, sizes: PartitionSizes | None = None) -> int:
@@ -209,7 +165,7 @@ class Store:
 
     def load_code(self) -> None:
         """Load the loops that decode chunks, and those that compare a table with what the store says of it."""
-        load_code(self.stored_fields)
+        load_code(self.facts.stored_fields)
         self._load_check.load_code()
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
@@ -228,15 +184,15 @@ class Store:
         for name in READ_FIELDS:  # pointers first: they say where rows lie
             arrays[name], n_bytes = self._read(name, p, arrays, memory)
             total += n_bytes
-        check_pointers(self, p, arrays["action_ptr"], arrays["successor_ptr"])
+        check_pointers(self.facts, self.sizes(p), p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
         table = PartitionTable(
             index=p,
-            first_state=int(self.partition_ptr[p]),
+            first_state=int(self.facts.partition_ptr[p]),
             n_states=self.sizes(p).states,
-            actions_per_state=int(self.attributes["actions_per_state"]),
-            successors_per_action=int(self.attributes["successors_per_action"]),
+            actions_per_state=self.facts.actions_per_state,
+            successors_per_action=self.facts.successors_per_action,
             **arrays,
         )
         self._load_check.check(table)
@@ -273,18 +229,6 @@ class Store:
                 raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {REMEDY}")
             return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), n_bytes
 
-    @cached_property
-    def stored_fields(self) -> tuple[StoredField, ...]:
-        """How the table's fields are stored, in the order of PartitionTable's arrays."""
-        rows, transitions = self.partition_rows, self.partition_transitions
-        largest = largest_sizes(self.partition_ptr, rows, transitions, self.partition_halo)
-        return stored_fields(self.fields, largest_chunks(self.fields, largest, rows, transitions), largest)
-
-    @cached_property
-    def frame_buffer_bytes(self) -> int:
-        """Bytes of a buffer that holds the chunks of any partition, for :meth:`read_frames`."""
-        return frame_buffer_bytes(self.stored_fields, self.chunk_bytes)
-
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """Partition p's chunks, checked but not decompressed, in the caller's memory.
 
@@ -298,22 +242,22 @@ class Store:
         StoreError : a chunk is missing or damaged.
         """
         buffer = into if isinstance(into, np.ndarray) else np.frombuffer(into, np.uint8)
-        if buffer.size < self.frame_buffer_bytes:
-            raise ValueError(f"{buffer.size} bytes for frames of up to {self.frame_buffer_bytes}")
+        if buffer.size < self.facts.frame_buffer_bytes:
+            raise ValueError(f"{buffer.size} bytes for frames of up to {self.facts.frame_buffer_bytes}")
         sizes, chunks = self.sizes(p), list[FrameChunk]()
-        for stored in self.stored_fields:
+        for stored in self.facts.stored_fields:
             count = self.stored_values(stored.name, p, sizes)
             chunks.append(FrameChunk(chunk_name(stored.name, count, p), self._entries[stored.name][p], stored, count))
         fields = read_together(chunks, buffer, self.directory.fd) or self._read_frames(p, chunks, buffer)
         return RawPartition(
             index=p,
-            first_state=int(self.partition_ptr[p]),
+            first_state=int(self.facts.partition_ptr[p]),
             n_states=sizes.states,
             n_rows=sizes.rows,
             n_transitions=sizes.transitions,
             n_halo=sizes.halo,
-            actions_per_state=int(self.attributes["actions_per_state"]),
-            successors_per_action=int(self.attributes["successors_per_action"]),
+            actions_per_state=self.facts.actions_per_state,
+            successors_per_action=self.facts.successors_per_action,
             fields=tuple(fields),
             n_bytes=fields[-1].offset + fields[-1].n_bytes,
             read_bytes=sum(chunk.entry.n_bytes for chunk in chunks),
@@ -333,7 +277,7 @@ class Store:
     def prefetch(self, p: int) -> None:
         """Ask the system to read partition p's chunks ahead into its page cache; returns at once."""
         sizes = self.sizes(p)
-        for stored in self.stored_fields:
+        for stored in self.facts.stored_fields:
             prefetch_file(chunk_name(stored.name, self.stored_values(stored.name, p, sizes), p), self.directory.fd)
 
     def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
@@ -341,26 +285,18 @@ class Store:
             name: known[name] if name in known else self._read(name, p, known, SYSTEM_MEMORY)[0]
             for name in ("action_ptr", "successor_ptr")
         }
-        actions, width = (int(self.attributes[name]) for name in ("actions_per_state", "successors_per_action"))
-        return RowLayout(self.sizes(p), actions, width, **pointers)
-
-    def action_counts(self, p: int) -> IntArray:
-        """int64 [n]; number of actions of each state of partition p."""
-        uniform = int(self.attributes["actions_per_state"])
-        if uniform:
-            return np.full(self.sizes(p).states, uniform, np.int64)
-        return np.diff(self.read_field("action_ptr", p)[0]).astype(np.int64)
+        facts = self.facts
+        return RowLayout(self.sizes(p), facts.actions_per_state, facts.successors_per_action, **pointers)
 
     def original_states(self, p: int) -> IntArray:
         """int64 [n]; the source's numbers of partition p's states."""
-        kind = self.attributes["state_order"]["kind"]
-        if kind == "grid":
+        if self._grid is not None:
             return self._grid.states(p)
-        if kind == "array":
+        if "original_state" in self.fields:
             states = self.read_field("original_state", p)[0]
             refuse_missing_states("original_state", p, states, self.n_states)
             return states
-        return np.arange(self.partition_ptr[p], self.partition_ptr[p + 1], dtype=np.int64)
+        return np.arange(self.facts.partition_ptr[p], self.facts.partition_ptr[p + 1], dtype=np.int64)
 
     def action_labels(self, p: int) -> IntArray | None:
         """int64 [m]; the source's numbers of partition p's actions; None if 0, 1, ... in each state."""
@@ -377,19 +313,18 @@ class Store:
         """
         if values.shape[0] != self.n_states:
             raise ValueError(f"{values.shape[0]} values for {self.n_states} states")
-        kind = self.attributes["state_order"]["kind"]
-        if kind == "identity":
-            return values
-        if kind == "grid":
+        if self._grid is not None:
             return self._grid.to_source(values)
+        if "original_state" not in self.fields:
+            return values
         out = np.empty_like(values)
         for own, states in source_states(self):
             out[states] = values[own]
         return out
 
     @cached_property
-    def _grid(self) -> GridOrder:
-        return GridOrder.from_order(self.attributes["state_order"], self.partition_ptr)
+    def _grid(self) -> GridOrder | None:
+        return self.facts.grid
 
 
 _ABSENT_DTYPES = {

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Solution
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.quoting import listed, quote
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
@@ -148,7 +148,7 @@ def _check_is_result(path: Path) -> dict[str, Any]:
 
 
 def write_result(
-    output: Path, store: TableSource, solution: Solution, identity: dict[str, Any], *, replace: bool = False
+    output: Path, store: Table, solution: Solution, identity: dict[str, Any], *, replace: bool = False
 ) -> None:
     """Write a solution as a sealed Zarr group, in one atomic step.
 
@@ -174,18 +174,18 @@ def write_result(
         group.seal(attributes)
 
 
-def _arrays(solution: Solution, store: TableSource) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _arrays(solution: Solution, store: Table) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The arrays of a result by name."""
     yield "value", solution.values
     yield "policy", solution.policy
-    if "action_labels" in store.fields:
+    if "action_labels" in store.facts.dtypes:
         yield "action", _source_actions(solution.policy, store)
     if solution.value_lower is not None and solution.value_upper is not None:
         yield "value_lower", solution.value_lower
         yield "value_upper", solution.value_upper
 
 
-def _source_actions(policy: npt.NDArray[np.int32], store: TableSource) -> IntArray:
+def _source_actions(policy: npt.NDArray[np.int32], store: Table) -> IntArray:
     """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none."""
     found = np.full(policy.size, -1, np.int64)
     for p in range(store.n_partitions):
@@ -250,7 +250,7 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
     )
 
 
-def unsaved_result(solution: Solution, store: TableSource) -> Result:
+def unsaved_result(solution: Solution, store: Table) -> Result:
     """A solution that was not written, as the result of a table.
 
     Raises

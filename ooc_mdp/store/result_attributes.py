@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.store.closed_object import (
     ANYTHING,
     FINGERPRINT,
@@ -135,14 +135,14 @@ class ResultAttributes:
     geometry: dict[str, Any] | None
 
 
-def attributes_of(store: TableSource, solution: Solution, identity: Mapping[str, Any]) -> dict[str, Any]:
+def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a solution of a table, without the seal.
 
     Parameters
     ----------
     identity : fingerprint of the table, sense, discount.
     """
-    geometry = store.attributes.get("geometry")
+    geometry = store.facts.attributes.get("geometry")
     return {
         "format": FORMAT,
         "format_version": VERSION,
@@ -157,7 +157,7 @@ def attributes_of(store: TableSource, solution: Solution, identity: Mapping[str,
         },
         "about": {
             "store": Path(store.name).name,
-            "provenance": _finite(dict(store.attributes.get("provenance") or {})),
+            "provenance": _finite(dict(store.facts.attributes.get("provenance") or {})),
             "geometry": None if geometry is None else _finite(dict(geometry)),
             "tool": "ooc-mdp",
             "version": _version(),

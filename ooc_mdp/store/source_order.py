@@ -8,26 +8,26 @@ import numpy as np
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.store.damage import REMEDY
 
 __all__ = ["source_states"]
 
 
-def source_states(table: TableSource) -> Iterator[tuple[slice, IntArray]]:
+def source_states(table: Table) -> Iterator[tuple[slice, IntArray]]:
     """The states of each partition: a slice in the order of partitions, and int64 [n], the source's numbers.
 
     Raises
     ------
     StoreError : a partition repeats a state, or has one that an earlier partition has.
     """
-    listed = table.attributes["state_order"]["kind"] == "array"
+    listed = table.facts.attributes["state_order"]["kind"] == "array"
     taken = np.zeros(table.n_states if listed else 0, np.bool_)
     for p in range(table.n_partitions):
         states = table.original_states(p)
         if listed:
             _take(table.name, p, states, taken)
-        yield slice(int(table.partition_ptr[p]), int(table.partition_ptr[p + 1])), states
+        yield slice(int(table.facts.partition_ptr[p]), int(table.facts.partition_ptr[p + 1])), states
 
 
 def _take(name: str, p: int, states: IntArray, taken: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:

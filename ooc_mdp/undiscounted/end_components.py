@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.errors import OptionsError, UndefinedTotalError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.undiscounted.kernels.end_components import (
     ANY_REWARD,
     NEGATIVE,
@@ -123,10 +123,10 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> Analysis:
     return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
 
 
-def states_near_zero(source: TableSource, reward: float) -> int:
+def states_near_zero(source: Table, reward: float) -> int:
     """States of partitions with a reward of at most this size: no other may be in a zero-reward or cheap component."""
-    low, high = source.reward_range.T
-    return int(np.diff(source.partition_ptr)[(low <= reward) & (high >= -reward)].sum())
+    low, high = source.facts.reward_range.T
+    return int(np.diff(source.facts.partition_ptr)[(low <= reward) & (high >= -reward)].sum())
 
 
 def least_losses(tables: Streamed) -> FloatArray:
@@ -219,7 +219,7 @@ def _representatives(blocks: Labels) -> Labels:
 def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> MeanLoss | None:
     """Raise UndefinedTotalError unless staying among states for ever has value 0 or minus infinity."""
     source = tables.source
-    best = source.reward_range[:, 1] if sign > 0 else -source.reward_range[:, 0]
+    best = source.facts.reward_range[:, 1] if sign > 0 else -source.facts.reward_range[:, 0]
     if best.max() <= 0:
         return None
     blocks = np.ones(source.n_states, np.uint32)

@@ -93,5 +93,5 @@ def inductive(
         for left in (np.flatnonzero(pending), np.flatnonzero(idle)):
             if left.size:
                 at = int(left[0])
-                violated[np.searchsorted(source.partition_ptr, left, side="right") - 1] = True
+                violated[np.searchsorted(source.facts.partition_ptr, left, side="right") - 1] = True
     return Inductive(violated, at, wrong, residual, rounding)

@@ -17,7 +17,7 @@ from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
@@ -67,13 +67,13 @@ _CONSTANT = 1e-8
 """Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
 
 
-def value_floor(store: TableSource) -> float:
+def value_floor(store: Table) -> float:
     """Size of the values that is assumed while they are unknown: the span of one step's rewards, or 1."""
-    low, high = store.reward_range.T
-    return float(high.max() - low.min()) or float(np.abs(store.reward_range).max()) or 1.0
+    low, high = store.facts.reward_range.T
+    return float(high.max() - low.min()) or float(np.abs(store.facts.reward_range).max()) or 1.0
 
 
-def default_total_target(store: TableSource, low: float, high: float) -> float:
+def default_total_target(store: Table, low: float, high: float) -> float:
     """The error that is asked for where nobody says, if the values lie between the two."""
     span, size = high - low, max(abs(low), abs(high), value_floor(store))
     return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
@@ -205,7 +205,7 @@ class IntervalIteration:
                 if self.tables.trace is not None:
                     self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
             moved = shared.merge(self.values, _SETTLED * self.perturbation)
-            for p in np.unique(np.searchsorted(store.partition_ptr, moved, side="right") - 1).tolist():
+            for p in np.unique(np.searchsorted(store.facts.partition_ptr, moved, side="right") - 1).tolist():
                 self.dirty[self.neighbours.dependents(p)] = True
             size = float(np.abs(self.values).max(initial=0.0))
             with np.errstate(invalid="ignore"):  # of values beyond float64 nothing is known, and nothing is settled
@@ -356,7 +356,7 @@ class IntervalIteration:
         settled[others] = 0
         open_states = np.zeros(store.n_partitions, np.bool_)
         lifted = np.flatnonzero(policy == -2)
-        open_states[np.unique(np.searchsorted(store.partition_ptr, lifted, side="right") - 1)] = True
+        open_states[np.unique(np.searchsorted(store.facts.partition_ptr, lifted, side="right") - 1)] = True
         waiting = open_states.copy()
 
         def lifting(p: int, rows: TableRows) -> IntArray | None:

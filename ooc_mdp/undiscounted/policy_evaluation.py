@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.undiscounted.end_components import ZeroRewardComponents
 from ooc_mdp.undiscounted.kernels.totals import relax, rows_of_policy
 from ooc_mdp.undiscounted.tables import Streamed
@@ -111,14 +111,14 @@ class PolicyRowCollector:
         return PolicyTables([self._tables[p] for p in sorted(self._tables)], self._between_partitions)
 
 
-def rows_bytes(source: TableSource) -> int:
+def rows_bytes(source: Table) -> int:
     """Most bytes that a policy's rows may take beside the cache: what they need, or half of the table."""
-    states = np.diff(source.partition_ptr)
-    transition = source.fields["successors"].dtype.itemsize + source.fields["probabilities"].dtype.itemsize
-    each = source.max_successors * transition + 8 + source.fields["rewards"].dtype.itemsize
-    each += 8 * ("durations" in source.fields) + 8 * ("terminal_rewards" in source.fields)
-    needed = int((states * each).sum() + 8 * source.partition_halo.sum() + 64 * states.size)
-    return min(needed, int(source.partition_bytes.sum()) // 2)
+    states = np.diff(source.facts.partition_ptr)
+    transition = source.facts.dtypes["successors"].itemsize + source.facts.dtypes["probabilities"].itemsize
+    each = source.facts.max_successors * transition + 8 + source.facts.dtypes["rewards"].itemsize
+    each += 8 * ("durations" in source.facts.dtypes) + 8 * ("terminal_rewards" in source.facts.dtypes)
+    needed = int((states * each).sum() + 8 * source.facts.partition_halo.sum() + 64 * states.size)
+    return min(needed, int(source.facts.partition_bytes.sum()) // 2)
 
 
 @dataclass(frozen=True, slots=True)

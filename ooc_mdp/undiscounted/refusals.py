@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import UndefinedTotalError
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 
 __all__ = ["Labels", "infinite", "named", "original_numbers", "some", "undecided"]
 
@@ -17,7 +17,7 @@ _NAMED = 8
 """States that a message names."""
 
 
-def infinite(source: TableSource, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
+def infinite(source: Table, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
     """The refusal of states among which good rewards are collected again and again."""
     total, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
     return UndefinedTotalError(
@@ -28,7 +28,7 @@ def infinite(source: TableSource, states: IntArray, sign: float, why: str) -> Un
     )
 
 
-def undecided(source: TableSource, states: IntArray, least: float, most: float) -> UndefinedTotalError:
+def undecided(source: Table, states: IntArray, least: float, most: float) -> UndefinedTotalError:
     """The refusal of states among which rewards of both signs balance, as far as float64 can tell."""
     return UndefinedTotalError(
         f"discount 1 is not supported here: a policy may stay for ever among {named(source, states)}, where "
@@ -38,12 +38,12 @@ def undecided(source: TableSource, states: IntArray, least: float, most: float) 
     )
 
 
-def some(source: TableSource, states: IntArray) -> tuple[int, ...]:
+def some(source: Table, states: IntArray) -> tuple[int, ...]:
     """The lowest of the source's numbers."""
     return tuple(np.sort(original_numbers(source, states))[:_NAMED].tolist())
 
 
-def named(source: TableSource, states: IntArray) -> str:
+def named(source: Table, states: IntArray) -> str:
     """ "states 3, 7 and 12", the source's numbers; only some where there are many."""
     numbers = [str(s) for s in some(source, states)]
     more = states.size - len(numbers)
@@ -54,11 +54,11 @@ def named(source: TableSource, states: IntArray) -> str:
     return f"states {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def original_numbers(source: TableSource, states: IntArray) -> IntArray:
+def original_numbers(source: Table, states: IntArray) -> IntArray:
     """The source's numbers of states in store order."""
     found = np.empty_like(states)
-    owners = np.searchsorted(source.partition_ptr, states, side="right") - 1
+    owners = np.searchsorted(source.facts.partition_ptr, states, side="right") - 1
     for p in np.unique(owners).tolist():
         own = owners == p
-        found[own] = source.original_states(p)[states[own] - source.partition_ptr[p]]
+        found[own] = source.original_states(p)[states[own] - source.facts.partition_ptr[p]]
     return found

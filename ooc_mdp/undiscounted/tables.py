@@ -16,9 +16,9 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.rows import TableRows, table_rows
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.solution import SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Loader, Table
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.store.trace import Trace
@@ -26,22 +26,26 @@ from ooc_mdp.store.trace import Trace
 __all__ = ["Neighbours", "Streamed", "no_states", "partitions_with"]
 
 
-def partitions_with(labels: npt.NDArray[np.uint32], source: TableSource) -> npt.NDArray[np.bool_]:
+def partitions_with(labels: npt.NDArray[np.uint32], source: Table) -> npt.NDArray[np.bool_]:
     """bool [P]: partitions with a state whose label is not 0."""
-    return np.maximum.reduceat(labels, source.partition_ptr[:-1]) > 0
+    return np.maximum.reduceat(labels, source.facts.partition_ptr[:-1]) > 0
 
 
-def no_states(source: TableSource) -> TableRows:
+def no_states(source: Table) -> TableRows:
     """Rows of no state, with the types of the table's, on which compiled loops are loaded."""
-    return table_rows(source.read(int(source.partition_bytes.argmin()))[0])._replace(first=0, n=0)
+    return table_rows(source.read(int(source.facts.partition_bytes.argmin()))[0])._replace(first=0, n=0)
 
 
 class _Kept:
-    """What the stager asks of a backend: tables stay as they are."""
+    """What the stager asks of a backend: tables stay as they are read."""
 
-    def prepare(self, table: PartitionTable) -> Resident:
-        """A handle on the table's arrays."""
-        return Resident(table.index, table.n_states, bool(table.durations.size), [table_rows(table)])
+    def __init__(self, loader: Loader) -> None:
+        self._read = loader.read
+
+    def fetch(self, p: int) -> tuple[Resident, int]:
+        """A handle on the arrays of partition p's table."""
+        table, n_bytes = self._read(p)
+        return Resident(table.index, table.n_states, bool(table.durations.size), [table_rows(table)]), n_bytes
 
     def admit(self, prepared: Resident) -> Resident:
         """Nothing is left to do."""
@@ -82,16 +86,17 @@ class Streamed:
     """
 
     def __init__(
-        self, source: TableSource, budget: int, depth: int, between_partitions: Callable[[], None] = lambda: None
+        self, source: Table, budget: int, depth: int, between_partitions: Callable[[], None] = lambda: None
     ) -> None:
         self.source = source
         self.between_partitions = between_partitions
         self.depth = depth
         self.trace: Trace | None = None
         """Records accesses; may be set later."""
-        kept = _Kept()
+        loader, sizes = source.loader("cpu"), source.facts.partition_bytes
+        kept = _Kept(loader)
         self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
-        self._stager = Stager(source, self.cache, kept, depth, source.loader("cpu").read)
+        self._stager = Stager(self.cache, kept, lambda p: int(sizes[p]), depth, loader.prefetch)
         self._backwards = False
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.facts import check_reward_range
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
@@ -70,7 +70,7 @@ _DEPTH = 2
 
 
 def solve(
-    table: TableSource,
+    table: Table,
     options: SolveOptions,
     run: RunOptions | None = None,
     *,
@@ -92,7 +92,7 @@ def solve(
 
 
 def _solve(
-    table: TableSource,
+    table: Table,
     options: SolveOptions,
     run: RunOptions,
     output: Output,
@@ -100,7 +100,7 @@ def _solve(
     note: Callable[[str], None],
 ) -> Solution:
     """:func:`solve` with output and trace checked and locked."""
-    check_reward_range(table, steps=1.0)
+    check_reward_range(table.facts, steps=1.0)
     with ExitStack() as stack:
         session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
         return_freed_memory()
@@ -125,14 +125,14 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
     store = tables.source
     run = IntervalIteration(
         tables=tables,
-        neighbours=Neighbours(store.coupling),
+        neighbours=Neighbours(store.facts.coupling),
         options=options,
         statistics=SolveStatistics(
             n_states=store.n_states,
             n_partitions=store.n_partitions,
             cache_bytes=budget,
-            table_bytes=int(store.partition_bytes.sum()),
-            source=store.kind,
+            table_bytes=int(store.facts.partition_bytes.sum()),
+            source=store.facts.kind,
         ),
         values=np.zeros((store.n_states, 2)),
         session=session,
@@ -142,7 +142,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
     return run
 
 
-def _load_code(store: TableSource, writes: bool, session: Session) -> Outcome | None:
+def _load_code(store: Table, writes: bool, session: Session) -> Outcome | None:
     """Call :func:`_warm_up`; the outcome that ended it between two functions that are compiled."""
     try:
         with stoppable_compilation(lambda: session.ended() is not None):
@@ -152,7 +152,7 @@ def _load_code(store: TableSource, writes: bool, session: Session) -> Outcome | 
     return None
 
 
-def _warm_up(store: TableSource, writes: bool) -> None:
+def _warm_up(store: Table, writes: bool) -> None:
     """Load compiled loops now, so that the plan counts them: they are called on no states of the smallest partition."""
     if writes:
         import zarr.codecs  # noqa: F401
@@ -179,14 +179,18 @@ def _warm_up(store: TableSource, writes: bool) -> None:
         relax(own, values, labels, members, exits, policy, True, (1.0, 1.0), 1, True)
 
 
-def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
+def _plan(store: Table, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
     """The cache's budget, and every large buffer of the solve in bytes.
 
     Raises
     ------
     MemoryBudgetError : the cache cannot hold the largest partition.
     """
-    n, loader, budget = store.n_states, store.loader("cpu"), cache_of_size(store.partition_bytes, options.cache_size)
+    n, loader, budget = (
+        store.n_states,
+        store.loader("cpu"),
+        cache_of_size(store.facts.partition_bytes, options.cache_size),
+    )
     host = {
         PROCESS: resident_bytes(),
         "lower and upper values": 16 * n,
@@ -194,28 +198,28 @@ def _plan(store: TableSource, options: SolveOptions, writes: bool) -> tuple[int,
         "components": COMPONENT_BYTES * states_near_zero(store, CHEAP_LOSS * _first_target(store, options) / 2),
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
         "marks of loaded states": check_bytes(n),
-        "coupling": 64 * store.n_partitions + 32 * store.coupling.mass.size,
+        "coupling": 64 * store.n_partitions + 32 * store.facts.coupling.mass.size,
         "rows of the policy": rows_bytes(store),
         "history": history_bytes(store.n_partitions),
-        "cache": min(budget, int(store.partition_bytes.sum())),
-        "padding and objects of tables": beside_tables(store.partition_bytes, budget, loader.padding),
+        "cache": min(budget, int(store.facts.partition_bytes.sum())),
+        "padding and objects of tables": beside_tables(store.facts.partition_bytes, budget, loader.padding),
         "staging": _DEPTH * loader.scratch_bytes,
     }
     if writes:
         host["output buffers"] = writing_bytes(store)
     plan = MemoryPlan(host, {})
-    plan.check_available(f"this solve of {store.name}", fitting_cache(plan, int(store.partition_bytes.max())))
+    plan.check_available(f"this solve of {store.name}", fitting_cache(plan, int(store.facts.partition_bytes.max())))
     return budget, plan
 
 
-def _target_of(store: TableSource, solution: Solution) -> float:
+def _target_of(store: Table, solution: Solution) -> float:
     """The default target for a solution that is there already."""
     if solution.value_lower is None or solution.value_upper is None:
         return 0.0
     return default_total_target(store, float(solution.value_lower.min()), float(solution.value_upper.max()))
 
 
-def _first_target(store: TableSource, options: SolveOptions) -> float:
+def _first_target(store: Table, options: SolveOptions) -> float:
     """An error, or a residual, that the first perturbation is a share of."""
     if options.epsilon is not None:
         return options.epsilon

@@ -13,7 +13,7 @@ import numpy as np
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
 from ooc_mdp.solver.verify import (
@@ -24,8 +24,6 @@ from ooc_mdp.solver.verify import (
     read_checked,
     values_and_policy,
 )
-from ooc_mdp.store import Store
-from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
 from ooc_mdp.undiscounted.inductive import Inductive, inductive, load_code
@@ -41,7 +39,7 @@ _DEPTH = 2
 
 
 def verify(
-    store: TableSource,
+    store: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -51,8 +49,8 @@ def verify(
     """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
     store.load_code()
     load_code(no_states(store))
-    largest = int(store.partition_bytes.max())
-    claims = int(claims_bytes(store).max()) if isinstance(store, Store) else 0
+    largest = int(store.facts.partition_bytes.max())
+    claims = int(store.contradictions_bytes().max())
     host = {
         PROCESS: resident_bytes(),
         "copies of the result": _COPIES * store.n_states,
@@ -67,7 +65,7 @@ def verify(
         return _verify(table, result, watch)
 
 
-def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verification:
+def _verify(store: Table, result: Result, watch: Watcher | None) -> Verification:
     values, policy = values_and_policy(store, result)
     sign = 1.0 if store.sense == "max" else -1.0
     solution = result.solution
@@ -77,7 +75,7 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
     if low is None or high is None:
         raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
-    for p in range(store.n_partitions if isinstance(store, Store) else 0):
+    for p in range(store.n_partitions if store.facts.stored_fields else 0):
         read_checked(store, p)
     found, error, state, n_bytes = _check(store, result, values, lower, upper, policy, watch)
     claims = solution.certificate
@@ -103,7 +101,7 @@ def _verify(store: TableSource, result: Result, watch: Watcher | None) -> Verifi
 
 
 def _check(
-    store: TableSource, result: Result, values: FloatArray, lower: FloatArray, upper: FloatArray,
+    store: Table, result: Result, values: FloatArray, lower: FloatArray, upper: FloatArray,
     policy: np.ndarray[tuple[int], np.dtype[np.int32]], watch: Watcher | None,
 ) -> tuple[Inductive, float, int, int]:  # fmt: skip
     """Check what a result claims; arrays are in store order, values and bounds those of the maximisation.
@@ -120,7 +118,7 @@ def _check(
     if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
         raise StoreError(f"{result.path} has a bound that is not finite: it is damaged; solve again")
     sign = 1.0 if store.sense == "max" else -1.0
-    largest = int(store.partition_bytes.max())
+    largest = int(store.facts.partition_bytes.max())
     done = 0
 
     def between_partitions() -> None:
@@ -130,7 +128,9 @@ def _check(
             watch("verify", done, None if done > store.n_partitions else store.n_partitions)
 
     with Streamed(store, (_DEPTH + 1) * largest, _DEPTH, between_partitions) as tables:
-        found = inductive(tables, Neighbours(store.coupling), np.stack([lower, upper], axis=1), values, policy, sign)
+        found = inductive(
+            tables, Neighbours(store.facts.coupling), np.stack([lower, upper], axis=1), values, policy, sign
+        )
         n_bytes = tables.cache.statistics.bytes_read
     apart = np.maximum(upper - values, values - lower)
     where = int(np.argmax(apart)) if found.holds else found.violating_state

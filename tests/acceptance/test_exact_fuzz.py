@@ -132,9 +132,9 @@ def optimum_of(store: Store, discount: float) -> list[Fraction] | None:
 def solve(drawn: Draw, store: Store, target: float) -> Solution | None:
     """None where the kernel does not take the table, or numbers are refused."""
     word = drawn.method.get("kernel")
-    if any(k.word == word and k.refuses(ModelFacts.of(store, drawn.discount)) for k in SIMPLE_KERNELS):
+    if any(k.word == word and k.refuses(ModelFacts.of(store.facts, drawn.discount)) for k in SIMPLE_KERNELS):
         return None
-    cache = int(store.partition_bytes.max()) if drawn.cache == "1" else drawn.cache
+    cache = int(store.facts.partition_bytes.max()) if drawn.cache == "1" else drawn.cache
     return ooc_mdp.solve(
         store, drawn.discount, device="cpu", cache=cache,
         time_limit=SECONDS if drawn.endless else None,
@@ -147,9 +147,9 @@ def check(seed: int) -> str:
     drawn = draw(seed)
     with stored(drawn.case) as store:
         try:
-            largest = float(np.abs(store.reward_range).max())
+            largest = float(np.abs(store.facts.reward_range).max())
             if drawn.discount < 1:
-                ModelFacts.of(store, drawn.discount)
+                ModelFacts.of(store.facts, drawn.discount)
         except OptionsError:
             return "refused"
         best = optimum_of(store, drawn.discount)

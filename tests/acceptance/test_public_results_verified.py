@@ -36,7 +36,7 @@ def verify_all(name: str, folder: Path, methods: list[dict[str, Any]], **device:
         place.mkdir()
         model = PUBLIC / name / "model.npz"
         store = ooc_mdp.convert(model, place / "store", sense=sense, partitions=min(n, 5))
-        cache = None if device["device"] != "cpu" else int(np.sort(store.partition_bytes)[-2:].sum())
+        cache = None if device["device"] != "cpu" else int(np.sort(store.facts.partition_bytes)[-2:].sum())
         skip_where_refused(device.get("kernel", DEFAULT_KERNEL), store, problem["discount"])
         epsilon = 1e-6 * max(1.0, *(abs(v) for v in problem["value_range"]))
         for i, method in enumerate(methods):

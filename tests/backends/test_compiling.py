@@ -222,7 +222,7 @@ def test_no_loop_is_compiled_within_a_solve(
     discount = 0.9 if method == "vi" else 0.999
     options = SolveOptions(discount, epsilon=1e-6, method=method, device="cpu", cache=CacheSize(share=0.6))
     backend = CpuBackend(options.sweep_order)
-    load_code(store, backend, ModelFacts.of(store, options.discount), options, writes=False)
+    load_code(store, backend, ModelFacts.of(store.facts, options.discount), options, writes=False)
     backend.close()
     before = signatures(loops)
     assert any(before.values())
@@ -241,7 +241,7 @@ def test_no_loop_is_compiled_within_a_solve_of_uneven_partitions(
     options = SolveOptions(0.9, residual=1e-3, method=method, device="cpu", cache=CacheSize(share=1.0))
     loops = forgotten_loops()
     backend = CpuBackend(options.sweep_order)
-    load_code(store, backend, ModelFacts.of(store, options.discount), options, writes=False)
+    load_code(store, backend, ModelFacts.of(store.facts, options.discount), options, writes=False)
     backend.close()
     before = signatures(loops)
     assert solve(store, options).outcome.proved
@@ -274,6 +274,6 @@ def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monke
         )
     backend = CpuBackend()
     options = SolveOptions(0.9)
-    load_code(store, backend, ModelFacts.of(store, options.discount), options, writes=False)
+    load_code(store, backend, ModelFacts.of(store.facts, options.discount), options, writes=False)
     backend.close()
     assert tried == ["TopologicalRounds", "RoundsInOrder", "sweep", "measure"]

@@ -67,12 +67,12 @@ def test_what_is_written_is_read_and_all_else_stays(
     store, rng = stores("car"), np.random.default_rng(0)
     backend = BACKENDS[name]()
     expected, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
-    model = ModelFacts.of(store, 0.9)
+    model = ModelFacts.of(store.facts, 0.9)
     backend.start(model, backend.layout(model, Needs()), expected.copy(), policy.copy())
     for partitions in ((4, 0), (1,), (4,)):
         chosen = []
         for p in partitions:
-            own = np.arange(store.partition_ptr[p], store.partition_ptr[p + 1])
+            own = np.arange(store.facts.partition_ptr[p], store.facts.partition_ptr[p + 1])
             chosen.append(rng.permutation(own)[: own.size // 2])
             policy[own] = rng.integers(0, 3, own.size)
             backend.write_policy(p, policy[own])
@@ -82,7 +82,7 @@ def test_what_is_written_is_read_and_all_else_stays(
     backend.write(np.empty(0, np.int64), np.empty(0), np.array([1]), np.zeros(2, np.int64))
     np.testing.assert_array_equal(backend.values(), expected)
     np.testing.assert_array_equal(backend.policy(), policy)
-    of = {p: rng.permutation(np.arange(*store.partition_ptr[p : p + 2]))[: 9 + 3 * p] for p in (4, 0, 3, 1)}
+    of = {p: rng.permutation(np.arange(*store.facts.partition_ptr[p : p + 2]))[: 9 + 3 * p] for p in (4, 0, 3, 1)}
     lists = StateLists.of(of)
     for which in (np.array([3, 0]), np.array([2]), np.arange(4), np.empty(0, np.int64)):
         states, ptr = (
@@ -277,7 +277,7 @@ def test_two_solvers_with_devices_of_their_own_agree_with_the_reference(
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
     monkeypatch.setattr(worker, "select_backend", tiles)
-    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, discount), Needs()).entry_bytes
+    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, discount), Needs()).entry_bytes
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         solution = solve_distributed(store, options, asked=ClusterOptions(client, **placed(placement)))

@@ -39,21 +39,21 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def coupled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Whose partitions read each other, so that auto begins with policy iteration where it can."""
     store = ooc_mdp.generate("random", tmp_path_factory.mktemp("store") / "s", {"states": 2000}, partitions=10)
-    assert ModelFacts.of(store, DISCOUNT).strongly_coupled
+    assert ModelFacts.of(store.facts, DISCOUNT).strongly_coupled
     return store
 
 
 @pytest.mark.parametrize("method", ["auto", "vi", "p-eva", "policy-iteration"])
 def test_planning_a_solve_changes_no_backend(method: Any, coupled: Store, backend: Backend) -> None:
     options = SolveOptions(DISCOUNT, method=method, cache=CacheSize(share=0.5))
-    facts, before = ModelFacts.of(coupled, DISCOUNT), dict(vars(backend))
+    facts, before = ModelFacts.of(coupled.facts, DISCOUNT), dict(vars(backend))
     load_code(coupled, backend, facts, options, writes=False)
     plan_solve(coupled, options, backend, facts, writes=False)
     assert vars(backend) == before
 
 
 def test_the_same_needs_give_the_same_layout(coupled: Store, backend: Backend) -> None:
-    facts = ModelFacts.of(coupled, DISCOUNT)
+    facts = ModelFacts.of(coupled.facts, DISCOUNT)
     asked = [Needs(CacheSize(share=0.5), policy_rows=rows, synchronous=synchronous) for rows, synchronous in WAYS]
     first, again = ([without_detail(backend.layout(facts, needs)) for needs in asked] for _ in range(2))
     assert first == again
@@ -69,7 +69,7 @@ def without_detail(layout: Layout) -> Layout:
 
 def test_larger_slots_are_another_layout_of_the_same_model(coupled: Store) -> None:
     store = ooc_mdp.generate("mountain-car", coupled.path.parent / "car", {"grid": "24,24"}, partition_grid=[12, 12])
-    facts, backend = ModelFacts.of(store, DISCOUNT), TiledBackend(emulated(), TILE_STATES)
+    facts, backend = ModelFacts.of(store.facts, DISCOUNT), TiledBackend(emulated(), TILE_STATES)
     small = backend.layout(facts, Needs(policy_rows=True))
     before = without_detail(small)
     large = backend.enlarged(small)
@@ -83,7 +83,7 @@ def test_larger_slots_are_another_layout_of_the_same_model(coupled: Store) -> No
 
 
 def test_auto_takes_another_method_where_a_budget_has_no_room_for_rows(coupled: Store) -> None:
-    backend, facts = TiledBackend(emulated(), TILE_STATES), ModelFacts.of(coupled, DISCOUNT)
+    backend, facts = TiledBackend(emulated(), TILE_STATES), ModelFacts.of(coupled.facts, DISCOUNT)
 
     def planned(method: Any, budget: int) -> Any:
         options = SolveOptions(DISCOUNT, method=method, device_memory=budget)

@@ -62,7 +62,7 @@ def test_a_solve_takes_every_device_where_that_is_left_to_it_and_several_gain(
     monkeypatch.setattr(choice, "_MANY_STATES", least)
     monkeypatch.setattr(choice, "_MANY_ROWS", least)
     monkeypatch.setattr(choice, "devices_in_reach", lambda: (0, 1, 2))
-    facts = ModelFacts.of(stores(store), 0.9)
+    facts = ModelFacts.of(stores(store).facts, 0.9)
     assert select_backend(word, facts=facts).name == expected
     assert select_backend("cuda:0", facts=facts).name == "emulated:0"
     assert select_backend(word, kernel="plain", facts=facts).name == "emulated:0"

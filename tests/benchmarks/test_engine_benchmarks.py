@@ -255,7 +255,7 @@ def test_a_store_that_notes_its_reads_reads_the_same(car):
     table, n_bytes = watched.read(3)
     plain, n_plain = store.read(3)
     np.testing.assert_array_equal(table.successors, plain.successors)
-    watched.read_frames(5, np.empty(watched.frame_buffer_bytes, np.uint8))
+    watched.read_frames(5, np.empty(watched.facts.frame_buffer_bytes, np.uint8))
     watched.read(3)
     assert n_bytes == n_plain
     assert watched.reads.partitions == {3, 5}

@@ -381,8 +381,8 @@ def test_facts_of_a_grid_hold_the_middles_and_its_periodic_axes(tmp_path: Path) 
     for p in range(store.n_partitions):
         points = np.stack(np.unravel_index(store.original_states(p), (4, 6)), axis=1)
         np.testing.assert_allclose(given.centre[p], (points.mean(axis=0) + 0.5) / [4, 6])
-    np.testing.assert_array_equal(given.weight, store.partition_bytes)
-    assert given.coupling is store.coupling
+    np.testing.assert_array_equal(given.weight, store.facts.partition_bytes)
+    assert given.coupling is store.facts.coupling
     unnamed = partition_graph(generate(problem, tmp_path / "t", options))
     assert unnamed.periodic == (False, False)
     np.testing.assert_array_equal(unnamed.centre, given.centre)

@@ -141,7 +141,7 @@ def test_who_reads_from_before_hears_of_what_was_done_to_all_values_at_once(tmp_
                 await command(k, Start())
             await assign(2, whole, changed, by_0=replace(given, bounds=None))
             all_of_them = await command(0, SnapshotRequest())
-            part = slice(*store.partition_ptr[3:5].tolist())
+            part = slice(*store.facts.partition_ptr[3:5].tolist())
             back = Values(np.array([3]), all_of_them.values[part], all_of_them.policy[part], np.array([True]))
             await assign(3, shared, last, by_1=back)
             reports = [await command(k, SnapshotRequest()) for k in (0, 1)]

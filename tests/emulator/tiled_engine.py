@@ -25,7 +25,7 @@ from ooc_mdp.backends.cuda.tiles.memory import header_bytes
 from ooc_mdp.backends.layout import Layout, Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.store import Store
@@ -149,7 +149,7 @@ class Engine:
 
     def __init__(
         self,
-        store: TableSource,
+        store: Table,
         discount: float,
         device: Device,
         *,
@@ -158,22 +158,21 @@ class Engine:
         backend: Callable[[Device, int], TiledBackend] = TiledBackend,
     ) -> None:
         self.store, self.discount = store, discount
-        self.model = ModelFacts.of(store, discount)
+        self.model = ModelFacts.of(store.facts, discount)
         self.contraction = self.model.contraction
         self.sign = self.model.sign
-        rewards = store.reward_range if self.sign > 0 else -store.reward_range[:, ::-1]
-        self.bounds = ResidualBounds(store.coupling, self.contraction, rewards, store.max_successors)
+        rewards = store.facts.reward_range if self.sign > 0 else -store.facts.reward_range[:, ::-1]
+        self.bounds = ResidualBounds(store.facts.coupling, self.contraction, rewards, store.facts.max_successors)
         self.tables = [store.read(p)[0] for p in range(store.n_partitions)]
         initial = None
-        if "initial_values" in store.fields:
+        if "initial_values" in store.facts.dtypes:
             initial = self.sign * np.concatenate([t.initial_values for t in self.tables])
         else:
             self.bounds.at_zero_values(rewards)
         self.backend = backend(device, tile_states)
         self.slots = slots or store.n_partitions
         self.layout = layout_of(self.backend, self.model, self.slots)
-        self.backend.start(self.model, self.layout, initial, None)
-        self.read = self.backend.reader(store) or store.read
+        self.backend.start(self.model, self.layout, initial, None, store.loader(self.backend.name))
         self.residents: dict[int, Resident] = {}
         self.visited: set[int] = set()
         self.size = 0.0 if initial is None else float(np.abs(initial).max())
@@ -208,11 +207,11 @@ class Engine:
         return records[:, begin : begin + 4 * room].copy().view(np.uint32)
 
     def own(self, p: int) -> slice:
-        return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
+        return slice(int(self.store.facts.partition_ptr[p]), int(self.store.facts.partition_ptr[p + 1]))
 
     def load(self, *partitions: int) -> None:
         for p in partitions:
-            self.residents[p] = self.backend.admit(self.backend.prepare(self.read(p)[0]))
+            self.residents[p] = self.backend.admit(self.backend.fetch(p)[0])
 
     def evict(self, p: int) -> None:
         self.backend.release(self.residents.pop(p))
@@ -258,7 +257,7 @@ class Engine:
         for p in partitions:
             if p not in self.visited:
                 policy[self.own(p)] = -1
-        sums = self.store.row_sum_range[:, 1].tolist()
+        sums = self.store.facts.row_sum_range[:, 1].tolist()
         return [residuals(self.tables[p], values, policy, self.sign, self.discount, sums[p]) for p in partitions]
 
     def assert_that_the_bounds_are_true(self) -> None:

@@ -72,8 +72,8 @@ def test_tables_of_ragged_models_with_any_optional_fields_are_those_of_the_store
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_weights_and_durations_that_a_control_problem_says_are_exact_are(name: str, grid: str, dtype: str) -> None:
     table = ooc_mdp.open_problem(name, {"grid": grid}, partitions=5, dtype=dtype, device="cpu")  # type: ignore[arg-type]
-    assert table.dyadic_probabilities
-    assert table.duration_dtype == np.float32
+    assert table.facts.dyadic_probabilities
+    assert table.facts.duration_dtype == np.float32
     for p in range(table.n_partitions):
         read = table.read(p)[0]
         rows = read.probabilities.astype(np.float32).reshape(-1, read.successors_per_action)
@@ -99,9 +99,10 @@ def test_what_the_first_pass_does_not_find_exact_is_not_said_to_be(low, duration
     table = RecomputedTable.after_first_pass(
         _Claims(Model(states, durations=True)), ConvertOptions(partitions=2, threads=1)
     )
-    assert (table.dyadic_probabilities, table.duration_dtype) == (exact, dtype)
+    assert (table.facts.dyadic_probabilities, table.facts.duration_dtype) == (exact, dtype)
     silent = RecomputedTable.after_first_pass(ModelProblem(Model(states)), ConvertOptions(partitions=2, threads=1))
-    assert (silent.dyadic_probabilities, silent.duration_dtype) == (False, None), "nothing is said, or there is nothing"
+    assert not silent.facts.dyadic_probabilities, "nothing is said"
+    assert silent.facts.duration_dtype is None, "there are none"
 
 
 @pytest.mark.parametrize("method", [{"method": "vi"}, {"priority": "h1"}, {"priority": "exact-h2"}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def car(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def as_recorded(attributes: dict[str, Any]) -> dict[str, Any]:
+def as_recorded(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes without the time at which they were made."""
     origin = {name: value for name, value in attributes["provenance"].items() if name != "time"}
     return {**attributes, "provenance": origin}
@@ -65,8 +65,8 @@ def test_its_table_is_that_of_a_store_and_of_the_problem_in_memory(name, paramet
     in_memory = ooc_mdp.open_problem(name, parameters, device="cpu", **options)
     assert isinstance(opened, RecomputedTable)
     assert opened.fingerprint == made.fingerprint == in_memory.fingerprint
-    assert as_recorded(opened.attributes) == as_recorded(in_memory.attributes)
-    assert {n: f.dtype for n, f in opened.fields.items()} == {n: f.dtype for n, f in in_memory.fields.items()}
+    assert as_recorded(opened.facts.attributes) == as_recorded(in_memory.facts.attributes)
+    assert opened.facts.dtypes == in_memory.facts.dtypes
     assert opened.name == str(tmp_path / "v")
     assert_equal_sources(store, opened)
     assert_equal_sources(in_memory, opened)
@@ -83,8 +83,8 @@ def test_permuted_partitions_and_optional_fields_are_kept(tmp_path, monkeypatch)
     monkeypatch.setattr(virtual_store, "built_in_problem", lambda *_: problem)
     made = generate_virtual(problem, tmp_path / "v", ConvertOptions(threads=1))
     opened = ooc_mdp.open_store(tmp_path / "v")
-    assert opened.attributes["state_order"] == {"kind": "array"}
-    assert {"initial_values"} <= set(opened.fields)
+    assert opened.facts.attributes["state_order"] == {"kind": "array"}
+    assert {"initial_values"} <= set(opened.facts.dtypes)
     assert_equal_sources(made, opened)
 
 
@@ -223,7 +223,7 @@ def test_the_name_of_a_problem_in_place_of_a_store_is_refused_with_the_remedy(tm
 def content(table: TableDescription) -> tuple[object, ...]:
     arrays = {name: array.tobytes() for name, array in table.summary.arrays().items()}
     states = [table.order.states(p).tobytes() for p in range(table.summary.n_partitions)]
-    return arrays, states, table.summary.facts(), table.attributes
+    return arrays, states, table.summary.facts(), table.facts("table").attributes
 
 
 def refused_or_the_same(path: Path, damage: Iterator[str]) -> tuple[int, int]:
@@ -413,7 +413,7 @@ def test_validation_computes_every_partition_again(car, monkeypatch):
         return dataclasses.replace(computed, rewards=computed.rewards - 7.0)
 
     monkeypatch.setattr(DiscretisedProblem, "rows", other)
-    report = virtual_store.check_virtual_store(opened)
+    report = opened.check()
     assert [finding.field for finding in report.findings] == ["reward_range"]
     assert "generate it again" in str(report.findings[0])
 

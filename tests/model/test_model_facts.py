@@ -19,11 +19,11 @@ from ooc_mdp.io.conversion import ConvertOptions
 from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.table import TableFacts
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.problems.registry import make_problem
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.solver.local import solve
-from ooc_mdp.store import Store
 
 
 def row_starts(table: PartitionTable) -> np.ndarray:
@@ -35,7 +35,7 @@ def row_starts(table: PartitionTable) -> np.ndarray:
 @given(cases(), st.sampled_from([0.0, 0.5, 0.9]))
 def test_facts_agree_with_the_tables(case: Case, discount: float) -> None:
     with stored(case) as store:
-        facts = ModelFacts.of(store, discount)
+        facts = ModelFacts.of(store.facts, discount)
         tables = [store.read(p)[0] for p in range(store.n_partitions)]
     assert facts.n_partitions == len(tables)
     assert facts.n_states == sum(t.n_states for t in tables)
@@ -63,18 +63,20 @@ def test_facts_agree_with_the_tables(case: Case, discount: float) -> None:
 
 
 def test_facts_cannot_be_changed(tmp_path: Path) -> None:
-    facts = ModelFacts.of(make_store(Case(random_model(1, 12), partitions=3), tmp_path / "s"), 0.9)
+    facts = ModelFacts.of(make_store(Case(random_model(1, 12), partitions=3), tmp_path / "s").facts, 0.9)
     with pytest.raises(FrozenInstanceError):
         facts.n_states = 1  # type: ignore[misc]
 
 
 def test_a_store_has_chunks_and_a_recomputed_table_has_none(tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-16x4", tmp_path / "s", {"seed": 1}, partitions=4)
-    facts = ModelFacts.of(store, 0.9)
+    facts = ModelFacts.of(store.facts, 0.9)
     assert {f.name for f in facts.stored_fields} >= {"successors", "probabilities", "rewards"}
-    assert facts.frame_buffer_bytes == store.frame_buffer_bytes > 0
+    assert facts.frame_buffer_bytes == store.facts.frame_buffer_bytes > 0
     problem = make_problem("GW-16x4", {"seed": 1})
-    recomputed = ModelFacts.of(RecomputedTable.after_first_pass(problem, ConvertOptions(partitions=4, threads=1)), 0.9)
+    recomputed = ModelFacts.of(
+        RecomputedTable.after_first_pass(problem, ConvertOptions(partitions=4, threads=1)).facts, 0.9
+    )
     assert (recomputed.stored_fields, recomputed.frame_buffer_bytes) == ((), 0)
     assert recomputed.block_shapes is not None
     np.testing.assert_array_equal(recomputed.block_shapes, facts.block_shapes)
@@ -111,10 +113,10 @@ def test_rows_per_state_are_the_actions_or_follow_from_the_bytes() -> None:
 def test_rewards_that_add_up_to_too_much_are_refused_with_the_numbers(tmp_path: Path) -> None:
     case = Case(random_model(1, 12), partitions=3)
     store = make_store(case, tmp_path / "s")
-    store.reward_range[:] = (-1e149, 1e149)
-    ModelFacts.of(store, 0.5)
+    store.facts.reward_range[:] = (-1e149, 1e149)
+    ModelFacts.of(store.facts, 0.5)
     with pytest.raises(OptionsError, match=r"rewards up to 1e\+149 add up to .* larger unit"):
-        ModelFacts.of(store, 0.99)
+        ModelFacts.of(store.facts, 0.99)
 
 
 @pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration", "auto"])
@@ -123,7 +125,7 @@ def test_facts_are_computed_once_in_a_solve(tmp_path: Path, monkeypatch: pytest.
     computed = []
     of = ModelFacts.of
 
-    def counted(table: Store, discount: float) -> ModelFacts:
+    def counted(table: TableFacts, discount: float) -> ModelFacts:
         computed.append(discount)
         return of(table, discount)
 
@@ -135,6 +137,6 @@ def test_facts_are_computed_once_in_a_solve(tmp_path: Path, monkeypatch: pytest.
 
 def test_bounds_of_a_model_are_unknown_at_first(tmp_path: Path) -> None:
     store = make_store(Case(random_model(1, 12), partitions=3), tmp_path / "s")
-    bounds = ResidualBounds.of_model(ModelFacts.of(store, 0.9))
+    bounds = ResidualBounds.of_model(ModelFacts.of(store.facts, 0.9))
     assert np.isinf(bounds.rise).all()
     assert np.isinf(bounds.fall).all()

@@ -317,8 +317,8 @@ def test_the_command_line_generates_them(
     assert store.n_states == states
     assert store.n_partitions >= 20
     assert store.sense == sense
-    assert store.attributes["geometry"]["shape"] == shape
-    assert store.attributes["partitioning"]["method"] == "grid"
+    assert store.facts.attributes["geometry"]["shape"] == shape
+    assert store.facts.attributes["partitioning"]["method"] == "grid"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ EPSILON = 1e-4
 
 
 def two_largest(store: Store) -> int:
-    return int(np.sort(store.partition_bytes)[-2:].sum())
+    return int(np.sort(store.facts.partition_bytes)[-2:].sum())
 
 
 def in_source_order(found: ReferenceSolution, store: Store) -> tuple[FloatArray, np.ndarray]:
@@ -104,7 +104,7 @@ def test_the_reference_is_within_its_bound_of_exact_policy_iteration(
     name: str, share: float, stores: Callable[[str], Store]
 ) -> None:
     store, discount = stores(name), MODELS[name]
-    cache = max(int(share * store.partition_bytes.sum()), two_largest(store))
+    cache = max(int(share * store.facts.partition_bytes.sum()), two_largest(store))
     found, rows = p_eva(store, discount, EPSILON, cache), rows_of(store)
     best, sign = policy_iteration(rows, discount, store.sense).values, 1.0 if store.sense == "max" else -1.0
     slack = 1e-12 * float(1 + np.abs(best).max()) / (1 - discount)  # of the linear solve
@@ -202,7 +202,9 @@ def test_each_method_of_the_tile_engine_agrees_with_the_reference(
     store, discount = stores(name), MODELS[name]
     monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(device(), TILE_STATES))
     options = SolveOptions(discount, device="cuda:0", epsilon=EPSILON, **method)
-    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store, options.discount), Needs()).entry_bytes
+    slot = (
+        TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, options.discount), Needs()).entry_bytes
+    )
     slots = max(2, store.n_partitions // 2)
     solution = solver.solve(store, replace(options, cache=CacheSize(size=slots * slot)))
     assert_agreement(solution, references(name), store, discount)

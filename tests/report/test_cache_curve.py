@@ -178,7 +178,7 @@ def test_exact_priorities_fix_the_order_whatever_the_cache_holds(place: Path, tm
     traces = []
     for size in (3, 12):
         file = tmp_path / f"{size}.csv"
-        budget = size * int(store.partition_bytes.max())
+        budget = size * int(store.facts.partition_bytes.max())
         ooc_mdp.solve(store, 0.9, epsilon=0.01, priority="exact-h2", cache=budget, device="cpu", trace=file)
         traces.append(read_trace(file))
     assert traces[0].partition.tolist() == traces[1].partition.tolist()
@@ -188,8 +188,8 @@ def test_exact_priorities_fix_the_order_whatever_the_cache_holds(place: Path, tm
 @pytest.mark.parametrize("size", [2, 5, 12, 30])
 def test_the_curve_of_one_run_tells_the_loads_of_runs_with_other_caches(place: Path, size: int) -> None:
     store = ooc_mdp.open_store(place / "g.store")
-    budget = size * int(store.partition_bytes.max())
-    assert budget < (size + 1) * int(store.partition_bytes.min())  # it holds just so many
+    budget = size * int(store.facts.partition_bytes.max())
+    assert budget < (size + 1) * int(store.facts.partition_bytes.min())  # it holds just so many
     curve = cache_curve(read_trace(place / "exact-h2.csv"), "lru")
     run = ooc_mdp.solve(store, 0.9, epsilon=0.01, priority="exact-h2", cache=budget, device="cpu").statistics
     assert (run.accesses + run.auxiliary_accesses, run.loads) == (curve.n_accesses, curve.loads[size])
@@ -197,7 +197,7 @@ def test_the_curve_of_one_run_tells_the_loads_of_runs_with_other_caches(place: P
 
 def test_the_hit_column_is_what_the_simulation_says_of_the_solves_own_cache(place: Path) -> None:
     store = ooc_mdp.open_store(place / "g.store")
-    size = int(0.22 * store.partition_bytes.sum()) // int(store.partition_bytes.mean())
+    size = int(0.22 * store.facts.partition_bytes.sum()) // int(store.facts.partition_bytes.mean())
     for name in ("exact-h1", "exact-h2"):
         trace = read_trace(place / f"{name}.csv")
         assert cache_curve(trace, "lru", raw=True).hits[size] == trace.hit.sum()

@@ -41,7 +41,7 @@ def peak_and_plan(store: Path, *options: object) -> tuple[int, dict[str, int], s
 def test_the_plan_is_printed_and_adds_up(tmp_path):
     made = ooc_mdp.generate("GW-64x4", tmp_path / "s", {"seed": 1}, partitions=16)
     peak, plan, said = peak_and_plan(tmp_path / "s", "--cache", "30%", "--output", tmp_path / "r")
-    table = int(made.partition_bytes.sum())
+    table = int(made.facts.partition_bytes.sum())
     assert plan["values"] == 8 * 64 * 64
     assert table * 0.3 <= plan["cache"] <= table * 0.3 + 1
     assert f"= {format_bytes(sum(plan.values()))}\n" in said
@@ -65,7 +65,7 @@ def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
 def test_a_cache_larger_than_the_table_is_planned_as_the_table(tmp_path):
     made = ooc_mdp.generate("GW-12x4", tmp_path / "s")
     figures = ooc("solve", tmp_path / "s", "--discount", 0.5, "--device", "cpu", "--cache", "64GiB", "--json").figures
-    assert figures["memory_plan"]["host"]["cache"] == int(made.partition_bytes.sum())
+    assert figures["memory_plan"]["host"]["cache"] == int(made.facts.partition_bytes.sum())
     assert figures["cache_bytes"] == 64 << 30
 
 
@@ -75,7 +75,7 @@ def test_the_peak_stays_within_a_fifth_of_the_plan_whatever_the_size_of_the_tabl
     for size in (448, 896):
         store = tmp_path / str(size)
         made = ooc_mdp.generate(f"GW-{size}x4", store, {"seed": 1}, partitions=64)
-        assert int(made.partition_bytes.sum()) > 2 * CACHE
+        assert int(made.facts.partition_bytes.sum()) > 2 * CACHE
         peak, plan, _ = peak_and_plan(store, "--cache", CACHE, "--output", tmp_path / f"{size}.result")
         assert plan["cache"] == CACHE
         assert peak <= 1.2 * sum(plan.values())
@@ -88,7 +88,7 @@ def test_the_peak_stays_within_a_fifth_of_the_plan_whatever_the_size_of_the_tabl
 def test_the_peak_of_policy_iteration_stays_within_a_fifth_of_the_plan(tmp_path):
     """Its rows are most of what it takes: the solver's vectors among them, near discount 1."""
     made = ooc_mdp.generate("random", tmp_path / "s", {"states": 800_000, "actions": 2, "seed": 1}, partitions=64)
-    assert int(made.partition_bytes.sum()) > 2 * CACHE
+    assert int(made.facts.partition_bytes.sum()) > 2 * CACHE
     near_1 = ("--method", "policy-iteration", "--cache", CACHE, "--discount", 0.99, "--residual", 1e-1)
     peak, plan, _ = peak_and_plan(tmp_path / "s", *near_1)
     assert plan["rows of the policy"] > sum(plan.values()) / 5

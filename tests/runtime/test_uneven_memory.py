@@ -159,7 +159,7 @@ def test_the_peak_of_generate_is_within_its_estimate(words: tuple[object, ...], 
 def test_chunks_are_not_padded_to_the_longest_partition(tmp_path: Path) -> None:
     write_uneven("long row", tmp_path / "m.npz")
     store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="64KiB")
-    sizes = store.partition_bytes
+    sizes = store.facts.partition_bytes
     assert sizes.max() > 30 * np.median(sizes)
     for p in range(store.n_partitions):
         table = store.read(p)[0]
@@ -221,7 +221,7 @@ def test_a_state_that_ram_cannot_hold_is_refused_before_it_is_read(
 
 def test_a_refused_solve_names_the_cache_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ooc_mdp.generate("GW-96x4", tmp_path / "s", {"seed": 1}, partitions=64)
-    whole = int(store.partition_bytes.sum())
+    whole = int(store.facts.partition_bytes.sum())
     notes: list[str] = []
     solution = ooc_mdp.solve(store, 0.5, device="cpu", cache=str(whole), note=notes.append)
     plan = solution.memory_plan["host"]

@@ -25,18 +25,18 @@ SIZES = st.sampled_from([0.0, 1e-9, 1.0, 1e6])
 
 
 def gaps_of(store: Store, discount: float) -> ActionGaps:
-    facts = ModelFacts.of(store, discount)
-    return ActionGaps(store.coupling, facts.contraction, facts.min_weights)
+    facts = ModelFacts.of(store.facts, discount)
+    return ActionGaps(store.facts.coupling, facts.contraction, facts.min_weights)
 
 
 def rounding_of(store: Store, discount: float, size: float) -> float:
     """Of a backup at values of that size, which Q2 and what it is compared with are."""
-    contraction = ModelFacts.of(store, discount).contraction
-    return ResidualBounds.rounding_of(contraction, store.reward_range, store.max_successors, size, plain=True)
+    contraction, facts = ModelFacts.of(store.facts, discount).contraction, store.facts
+    return ResidualBounds.rounding_of(contraction, facts.reward_range, facts.max_successors, size, plain=True)
 
 
 def largest_of_each(store: Store, of_states: FloatArray) -> FloatArray:
-    return np.maximum.reduceat(of_states, store.partition_ptr[:-1])
+    return np.maximum.reduceat(of_states, store.facts.partition_ptr[:-1])
 
 
 def some_policy(plain: Plain, rng: np.random.Generator) -> npt.NDArray[np.int32]:
@@ -48,7 +48,7 @@ def some_change(rng: np.random.Generator, store: Store, alike: float, apart: flo
     """Of all states by about `alike`, and by about `apart` more or less; not at all in some partitions."""
     change = alike * rng.normal() + apart * rng.normal(size=store.n_states)
     still = rng.random(store.n_partitions) < 0.3
-    change[np.repeat(still, np.diff(store.partition_ptr))] = 0.0
+    change[np.repeat(still, np.diff(store.facts.partition_ptr))] = 0.0
     return change
 
 
@@ -66,7 +66,7 @@ def test_no_other_action_is_worth_more_than_q2_and_the_drift(
     rng = np.random.default_rng(seed)
     with stored(case) as store:
         plain, gaps = Plain.of(store, discount), gaps_of(store, discount)
-        owner = np.repeat(np.arange(store.n_partitions), np.diff(store.partition_ptr))
+        owner = np.repeat(np.arange(store.n_partitions), np.diff(store.facts.partition_ptr))
         policy = some_policy(plain, rng)
         values = 10 * rng.normal(size=store.n_states)
         second = plain.best_other(values, policy)
@@ -93,8 +93,8 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
     rng = np.random.default_rng(seed)
     with stored(case) as store:
         plain, gaps = Plain.of(store, discount), gaps_of(store, discount)
-        row_sums = ModelFacts.of(store, discount).contraction.row_sum
-        owner = np.repeat(np.arange(store.n_partitions), np.diff(store.partition_ptr))
+        row_sums = ModelFacts.of(store.facts, discount).contraction.row_sum
+        owner = np.repeat(np.arange(store.n_partitions), np.diff(store.facts.partition_ptr))
         policy, before = some_policy(plain, rng), 10 * rng.normal(size=store.n_states)
         second = plain.best_other(before, policy)
         change = some_change(rng, store, *sizes)
@@ -119,7 +119,7 @@ def test_bounds_over_all_actions_hold_after_an_evaluation(
         rounding = 2 * rounding_of(store, discount, float(np.abs([before, values]).max()))
         of_rows = owner[plain.state]
         assert (others <= plain_rise[of_rows] + rounding).all()
-        inverse = ModelFacts.of(store, discount).contraction.normaliser
+        inverse = ModelFacts.of(store.facts, discount).contraction.normaliser
         assert (normalised <= rise[of_rows] + rounding * inverse[of_rows]).all()
         assert (kept <= plain_rise[owner]).all()
         assert (fall == found.measured[1]).all()

@@ -30,14 +30,14 @@ class Work:
         self.sign = 1.0 if store.sense == "max" else -1.0
         self.contraction = Contraction.of(
             discount,
-            store.duration_range[:, 0],
-            store.row_sum_range[:, 1],
-            store.max_successors,
-            store.row_sum_range[:, 0],
-            int(store.attributes["actions_per_state"]) > 0 and "durations" not in store.fields,
+            store.facts.duration_range[:, 0],
+            store.facts.row_sum_range[:, 1],
+            store.facts.max_successors,
+            store.facts.row_sum_range[:, 0],
+            int(store.facts.attributes["actions_per_state"]) > 0 and "durations" not in store.fields,
         )
-        rewards = store.reward_range if self.sign > 0 else -store.reward_range[:, ::-1]
-        self.bounds = ResidualBounds(store.coupling, self.contraction, rewards, store.max_successors)
+        rewards = store.facts.reward_range if self.sign > 0 else -store.facts.reward_range[:, ::-1]
+        self.bounds = ResidualBounds(store.facts.coupling, self.contraction, rewards, store.facts.max_successors)
         self.values, self.policy = np.zeros(store.n_states), np.full(store.n_states, -1, np.int32)
         self.tables = [store.read(p)[0] for p in range(store.n_partitions)]
         for table in self.tables:
@@ -49,10 +49,10 @@ class Work:
         self.size = float(np.abs(self.values).max())
         self.backend = CpuBackend()
         model = facts_with(
-            store.partition_ptr.tolist(),
+            store.facts.partition_ptr.tolist(),
             discount,
             self.contraction.row_sum,
-            largest_halo=int(store.partition_halo.max()),
+            largest_halo=int(store.facts.partition_halo.max()),
             sign=self.sign,
         )
         self.backend.start(model, self.backend.layout(model, Needs()), self.values, self.policy)
@@ -69,7 +69,7 @@ class Work:
         settle(self.bounds, p, *(measured if replace else np.minimum(measured, self.bounds.of(p))))
 
     def true(self, table: PartitionTable) -> Residuals:
-        row_sum = float(self.store.row_sum_range[table.index, 1])
+        row_sum = float(self.store.facts.row_sum_range[table.index, 1])
         return residuals(table, self.values, self.policy, self.sign, self.discount, row_sum)
 
 

@@ -139,7 +139,7 @@ def test_meta_partitions_are_runs_of_partitions_where_there_is_no_grid() -> None
 @pytest.mark.parametrize(("blocks", "grid"), [({"partition_grid": (4, 6)}, (4, 6)), ({"partitioner": "ranges"}, None)])
 def test_a_solve_forms_them_from_the_grid_of_its_store(tmp_path: Path, blocks: Any, grid: Any) -> None:
     store = ooc_mdp.generate("GW-24x4", tmp_path / "s", {"seed": 1}, **blocks)
-    facts = ModelFacts.of(store, 0.5)
+    facts = ModelFacts.of(store.facts, 0.5)
     assert facts.partition_grid == grid
     bounds = ResidualBounds.of_model(facts)
     options = SolveOptions(0.5, priority="hybrid", residual=THRESHOLD)

@@ -20,8 +20,7 @@ SIZE = 10
 class Source:
     """Partitions of one size; reads wait for `gate`, those in `broken` fail."""
 
-    def __init__(self, n: int = 6) -> None:
-        self.partition_bytes = np.full(n, SIZE, np.int64)
+    def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
         self.broken: set[int] = set()
@@ -40,12 +39,10 @@ class Source:
 class Backend:
     """Admits tables, in the solve's own thread only; has no room for those in `too_large`."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source) -> None:
+        self.fetch = source.read
         self.too_large: set[int] = set()
         self.released: list[int] = []
-
-    def prepare(self, table: Any) -> Any:
-        return table
 
     def admit(self, table: Any) -> int:
         assert threading.current_thread() is threading.main_thread()
@@ -59,9 +56,10 @@ class Backend:
 
 class Bench:
     def __init__(self, held: int) -> None:
-        self.source, self.backend = Source(), Backend()
+        self.source = Source()
+        self.backend = Backend(self.source)
         self.cache: PartitionCache[Any] = PartitionCache(held * SIZE, 6, self.backend.released.append)
-        self.stager = Stager(self.source, self.cache, self.backend)  # type: ignore[arg-type]
+        self.stager = Stager(self.cache, self.backend, lambda p: SIZE)  # type: ignore[arg-type]
 
     def arrive(self) -> None:
         """Wait until everything under way was read, then take it over."""
@@ -245,9 +243,10 @@ class Announced(Source):
 
 
 def test_each_partition_is_announced_once_and_read_by_nobody_for_that() -> None:
-    source, backend = Announced(), Backend()
+    source = Announced()
+    backend = Backend(source)
     cache: PartitionCache[Any] = PartitionCache(2 * SIZE, 6, backend.released.append)
-    with Stager(source, cache, backend) as stager:  # type: ignore[arg-type]
+    with Stager(cache, backend, lambda p: SIZE, prefetch=source.prefetch) as stager:  # type: ignore[arg-type]
         stager.readahead([3, 1, 3])
         stager.readahead([1, 5, 3])
         stager.load_and_access(0)

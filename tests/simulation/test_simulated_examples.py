@@ -46,7 +46,7 @@ def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
 @pytest.mark.parametrize("grid", [(5, 5, 7, 7), [5, 5, 7, 7], np.array([5, 5, 7, 7]), "5,5,7,7"])
 def test_a_users_file_is_a_path_and_its_grid_a_sequence_in_python(tmp_path, grid):
     store = ooc_mdp.generate(CART_POLE, tmp_path / "s", {"grid": grid}, device="cpu")
-    assert store.attributes["provenance"]["options"]["grid"] == "5,5,7,7"
+    assert store.facts.attributes["provenance"]["options"]["grid"] == "5,5,7,7"
     table = ooc_mdp.open_problem(CART_POLE, {"grid": grid}, device="cpu")
     assert table.n_states == store.n_states == 1225
     ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")

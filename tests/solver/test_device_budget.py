@@ -51,9 +51,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def planned(store: Store, device: Device, **options: object) -> dict[str, int]:
     """The plan of the device's memory, the cache's budget as the cache is given it included."""
     chosen = SolveOptions(0.9, device=device.name, **options)  # type: ignore[arg-type]
-    model, backend = ModelFacts.of(store, chosen.discount), cast(Backend, device)
+    model, backend = ModelFacts.of(store.facts, chosen.discount), cast(Backend, device)
     plan = plan_solve(store, chosen, backend, model, writes=False)
-    most = int(store.partition_bytes.sum()) if device.slot is None else device.slot * store.n_partitions
+    most = int(store.facts.partition_bytes.sum()) if device.slot is None else device.slot * store.n_partitions
     assert plan.memory.device["cache"] == min(plan.layout.cache_bytes, most)
     return plan.memory.device
 
@@ -91,7 +91,7 @@ def test_the_remedy_for_too_small_a_budget_works(budget: int, other_buffers: int
 
 
 def test_the_cache_is_what_the_budget_leaves(store: Store) -> None:
-    largest = int(store.partition_bytes.max())
+    largest = int(store.facts.partition_bytes.max())
     other_buffers = {"values": 8 * STATES, "policy": 4 * STATES, "workspace": WORKSPACE}
     budget = sum(other_buffers.values()) + 2 * largest + 1
     plan = planned(store, Device(1 << 30), device_memory=budget)
@@ -100,7 +100,7 @@ def test_the_cache_is_what_the_budget_leaves(store: Store) -> None:
 
 
 def test_slots_make_the_cache_whole_ones(store: Store) -> None:
-    slot = int(store.partition_bytes.max()) + 24
+    slot = int(store.facts.partition_bytes.max()) + 24
     other_buffers = 12 * STATES + WORKSPACE
     assert planned(store, Device(1 << 30, slot), device_memory=other_buffers + 3 * slot - 1)["cache"] == 2 * slot
     with pytest.raises(MemoryBudgetError, match=f"a slot of the cache takes .* at least {other_buffers + slot},"):
@@ -118,7 +118,7 @@ def test_too_small_a_budget_is_refused_with_what_takes_it(store: Store) -> None:
 
 def test_what_the_device_has_not_free_is_refused_with_the_remedy(store: Store) -> None:
     """The remedy is the one that the message names: it is then accepted."""
-    largest = int(store.partition_bytes.max())
+    largest = int(store.facts.partition_bytes.max())
     free = 12 * STATES + WORKSPACE + largest
     with pytest.raises(MemoryBudgetError, match=rf"which has .* free; lower --device-memory to at most {free}$"):
         planned(store, Device(free), device_memory=2 * free)
@@ -134,14 +134,15 @@ def test_what_the_device_has_not_free_is_refused_with_the_remedy(store: Store) -
 
 
 def test_more_than_the_device_has_is_refused_even_where_the_table_is_small(store: Store) -> None:
-    slot, free = int(store.partition_bytes.max()), 1 << 30
+    slot, free = int(store.facts.partition_bytes.max()), 1 << 30
     with pytest.raises(MemoryBudgetError, match=rf"1\.0 GiB are asked for .* planned\), .* at most {free}$"):
         planned(store, Device(free, slot), device_memory=free + 1)
     assert planned(store, Device(free, slot), device_memory=free)["cache"] == slot * store.n_partitions
 
 
 def test_a_device_that_does_not_say_what_is_free_is_taken_at_its_word(store: Store) -> None:
-    assert planned(store, Device(None), cache=CacheSize(size=1 << 40))["cache"] == int(store.partition_bytes.sum())
+    whole = int(store.facts.partition_bytes.sum())
+    assert planned(store, Device(None), cache=CacheSize(size=1 << 40))["cache"] == whole
 
 
 def test_the_cpu_has_no_device_memory(store: Store) -> None:
@@ -149,7 +150,7 @@ def test_the_cpu_has_no_device_memory(store: Store) -> None:
         ooc_mdp.solve(store, 0.9, device="cpu", device_memory="8GiB")
     options = SolveOptions(0.9, device_memory=1 << 30)  # "auto", which may turn out to be the CPU
     with closing(CpuBackend()) as cpu, pytest.raises(OptionsError, match="runs on the CPU; give --cache"):
-        plan_solve(store, options, cpu, ModelFacts.of(store, options.discount), writes=False)
+        plan_solve(store, options, cpu, ModelFacts.of(store.facts, options.discount), writes=False)
 
 
 @pytest.mark.gpu

@@ -53,7 +53,7 @@ def test_each_method_proves_the_reference_values_of_what_was_generated(
     stores: Callable[[str, str], Store], problem: str, cut: str, method: dict[str, Any]
 ) -> None:
     store = stores(problem, cut)
-    assert np.diff(store.partition_ptr).tolist() == ([SIDE**2] if cut == "one partition" else [1] * SIDE**2)
+    assert np.diff(store.facts.partition_ptr).tolist() == ([SIDE**2] if cut == "one partition" else [1] * SIDE**2)
     solution = ooc_mdp.solve(store, 0.8, epsilon=EPSILON, cache="22%", device="cpu", **method)
     assert solution.outcome.proved
     assert solution.error_bound <= EPSILON

@@ -53,7 +53,7 @@ def solve(group: MakeGroup, monkeypatch: pytest.MonkeyPatch) -> Solve:
         monkeypatch.setattr(local, "select_backend", select)
         options = SolveOptions(device="cuda:0", **asked)
         planned = TiledBackend(EmulatedDevice(1 << 26), TILE_STATES)
-        cache = layout_of(planned, ModelFacts.of(store, options.discount), slots).cache_bytes
+        cache = layout_of(planned, ModelFacts.of(store.facts, options.discount), slots).cache_bytes
         solution = local.solve(store, replace(options, cache=CacheSize(size=cache)), run)
         for backend in made:
             backend.close()

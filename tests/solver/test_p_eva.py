@@ -13,12 +13,12 @@ import pytest
 
 import ooc_mdp
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.solver.methods import p_eva, p_eva_on_device
 
 
 @pytest.fixture(scope="module")
-def car() -> TableSource:
+def car() -> Table:
     """90,000 states in 900 partitions; a step of some thousandths of a unit of time, discounts of up to 0.99985."""
     return ooc_mdp.open_problem("mountain-car", {"grid": "300", "time_unit": 1}, partition_grid=[30, 30], device="cpu")
 
@@ -33,7 +33,7 @@ def car() -> TableSource:
     ],
 )
 def test_a_car_is_read_less_than_twice(
-    car: TableSource, monkeypatch: pytest.MonkeyPatch, target: Any, method: Any, cache: str, most: float
+    car: Table, monkeypatch: pytest.MonkeyPatch, target: Any, method: Any, cache: str, most: float
 ) -> None:
     # On one thread counts hardly depend on when reads arrive.
     monkeypatch.setattr(os, "cpu_count", lambda: 1)

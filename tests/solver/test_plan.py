@@ -117,7 +117,7 @@ def test_the_reason_has_the_numbers() -> None:
 )
 def test_a_plan_names_what_may_come_later(method: str, epsilon: float, names: list[str], tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=4)
-    options, facts = SolveOptions(0.9, epsilon=epsilon, method=method), ModelFacts.of(store, 0.9)  # type: ignore[arg-type]
+    options, facts = SolveOptions(0.9, epsilon=epsilon, method=method), ModelFacts.of(store.facts, 0.9)  # type: ignore[arg-type]
     with closing(CpuBackend()) as backend:
         memory = plan_solve(store, options, backend, facts, writes=False).memory
     assert list(memory.later) == names

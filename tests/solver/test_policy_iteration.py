@@ -17,7 +17,7 @@ import ooc_mdp
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration as exact_policy_iteration
 from ooc_mdp.report.cache_trace import read_trace
@@ -38,7 +38,7 @@ LONG = 600.0
 """Seconds within which everything here must end by itself."""
 
 
-def solved(store: TableSource, discount: float, method: str, share: float = 1.0, **options: Any) -> Solution:
+def solved(store: Table, discount: float, method: str, share: float = 1.0, **options: Any) -> Solution:
     chosen = {"cache": CacheSize(share=share), "device": "cpu", "method": method} | options
     run = RunOptions(time_limit=chosen.pop("time_limit", LONG))  # type: ignore[arg-type]
     return solve(store, SolveOptions(discount, **chosen), run)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def solved(store: TableSource, discount: float, method: str, share: float = 1.0,
 
 def caches(store: Store) -> list[CacheSize]:
     """Room for the largest partition, for the two largest, for half of the table, for all of it."""
-    sizes = np.sort(store.partition_bytes)
+    sizes = np.sort(store.facts.partition_bytes)
     return [
         CacheSize(size=int(size)) for size in (sizes[-1], sizes[-2:].sum(), sizes[-1] + sizes.sum() // 2, sizes.sum())
     ]

@@ -44,7 +44,7 @@ few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthChec
 
 def caches(store: Store) -> list[int]:
     """The whole table, its two largest partitions, its largest."""
-    table, sizes = int(store.partition_bytes.sum()), np.sort(store.partition_bytes)
+    table, sizes = int(store.facts.partition_bytes.sum()), np.sort(store.facts.partition_bytes)
     return [table, int(sizes[-2:].sum()), int(sizes[-1])]
 
 
@@ -329,7 +329,7 @@ def corridor(n: int, step: float) -> Model:
 def test_rows_that_end_the_process_pay_once_and_no_more(tmp_path: Path, method: dict) -> None:
     n, g = 48, 0.9**0.25
     store = make_store(Case(corridor(n, 0.25), dtype="float32", partitions=8), tmp_path / "s")
-    assert store.attributes["successors_per_action"] == 2
+    assert store.facts.attributes["successors_per_action"] == 2
     solution = solve(store, 0.9, method, epsilon=1e-9, cache="50%", output=tmp_path / "r")
     assert solution.outcome is Outcome.PROVED
     cost, steps = float(np.float32(1e-3)), np.arange(n)[::-1]
@@ -342,7 +342,7 @@ def test_rows_that_end_the_process_pay_once_and_no_more(tmp_path: Path, method: 
 @pytest.mark.parametrize("held", [1, 2, 3, 5, 10])
 def test_passes_in_turn_save_what_the_cache_holds(tmp_path: Path, held: int) -> None:
     store = make_store(Case(random_model(1, 60, terminal=0, uniform=True), partitions=10), tmp_path / "s")
-    solution = solve(store, 0.9, {"method": "vi"}, epsilon=1e-6, cache=held * int(store.partition_bytes.max()))
+    solution = solve(store, 0.9, {"method": "vi"}, epsilon=1e-6, cache=held * int(store.facts.partition_bytes.max()))
     s = solution.statistics
     passes = s.accesses // 10
     assert s.loads == s.misses == 10 + (passes - 1) * (10 - held)

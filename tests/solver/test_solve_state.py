@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Store:
 def started(store: Store, stack: ExitStack, share: float = 1.0, **asked: Any) -> SolveState:
     options, backend = SolveOptions(0.9, cache=CacheSize(share=share), **asked), CpuBackend()
     stack.callback(backend.close)
-    plan = plan_solve(store, options, backend, ModelFacts.of(store, options.discount), writes=False)
+    plan = plan_solve(store, options, backend, ModelFacts.of(store.facts, options.discount), writes=False)
     return start(store, plan, backend, stack)
 
 

@@ -112,7 +112,7 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
     with stored(case) as store:
         rows = rows_of(store)
         backend = CpuBackend("voted", 2)
-        model = ModelFacts.of(store, discount)
+        model = ModelFacts.of(store.facts, discount)
         backend.start(model, backend.layout(model, Needs()), None, None)
         residents = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
         sign = 1.0 if case.sense == "max" else -1.0
@@ -125,7 +125,7 @@ def test_values_stay_until_a_pass_aside_is_taken(case: Case, discount: float) ->
             assert together["largest_value"] == [a["largest_value"][0] for a in alone]
             np.testing.assert_array_equal(backend.values(), before)
             largest, smallest = backend.commit()
-            own = np.split(backend.values(), store.partition_ptr[1:-1])
+            own = np.split(backend.values(), store.facts.partition_ptr[1:-1])
             assert largest.tolist() == [values.max() for values in own]
             assert smallest.tolist() == [values.min() for values in own]
             expected = backup(rows, sign * store.to_source(before), discount, case.sense)
@@ -140,7 +140,7 @@ def test_a_second_value_vector_is_planned_where_it_is_used(tmp_path: Path) -> No
     def taken(share: float, **options: Any) -> str:
         chosen = SolveOptions(0.9, cache=CacheSize(share=share), device="cpu", **options)
         with closing(CpuBackend()) as backend:
-            facts = ModelFacts.of(store, chosen.discount)
+            facts = ModelFacts.of(store.facts, chosen.discount)
             return plan_solve(store, chosen, backend, facts, writes=False).choice.first
 
     by_passes = [taken(0.25, method="p-eva"), taken(0.25, method="vi"), taken(1.0, method="vi"), taken(1.0)]

@@ -135,11 +135,11 @@ def test_rows_that_end_the_process_bound_nothing(tmp_path: Path) -> None:
     goes_on = Action(1.0, {0: 0.75, 1: 0.25, 2: 0.0}, label=1)
     model = Model((State((ends, goes_on)), State((ends,)), State((ends,))), durations=True)
     store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(partitions=3))
-    assert store.duration_range.tolist() == [[1.0, np.inf], [np.inf, np.inf], [np.inf, np.inf]]
-    assert store.row_sum_range.tolist() == [[1.0, 1.0]] * 3
-    assert store.coupling.partitions.tolist() == [0, 1, 2] * 3
-    assert store.coupling.mass == pytest.approx([0.75, 0.25, 0, 0, 0, 0, 0, 0, 0], rel=1e-11)
-    assert store.attributes["successors_per_action"] == 3
+    assert store.facts.duration_range.tolist() == [[1.0, np.inf], [np.inf, np.inf], [np.inf, np.inf]]
+    assert store.facts.row_sum_range.tolist() == [[1.0, 1.0]] * 3
+    assert store.facts.coupling.partitions.tolist() == [0, 1, 2] * 3
+    assert store.facts.coupling.mass == pytest.approx([0.75, 0.25, 0, 0, 0, 0, 0, 0, 0], rel=1e-11)
+    assert store.facts.attributes["successors_per_action"] == 3
     assert model_in(store) == replace(model, durations=False)
     assert check_store(store).findings == ()
     json.dumps(inspect_store(store), allow_nan=False)

@@ -69,7 +69,7 @@ def test_a_coupling_with_other_partitions_is_refused(store: Store, tmp_path: Pat
     chain = "".join(f"S:{i}:0:1\nA:0:1\nD:{min(i + 1, 59)}:1:-1\n" for i in range(60))
     (tmp_path / "m.txt").write_text(chain)
     line = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s", partitions=6, threads=1)
-    assert line.coupling.partitions[:3].tolist() == [0, 1, 1]
+    assert line.facts.coupling.partitions[:3].tolist() == [0, 1, 1]
     forged = opened_with_small_array(line, tmp_path / "forged", "coupling_partitions", set_to(1, 4))
     with pytest.raises(StoreError, match=r"coupling_partitions of partition 0: says \[0, 4\], its halo has"):
         forged.read(0)
@@ -138,7 +138,7 @@ def test_what_was_generated_is_loaded(tmp_path: Path, problem: str, dtype: str) 
 def test_only_the_first_load_is_compared(store: Store, tmp_path: Path) -> None:
     forged = opened_with_small_array(store, tmp_path / "forged", "reward_range", lambda values: None)
     read_all(forged)
-    forged.reward_range[:] = 0.0
+    forged.facts.reward_range[:] = 0.0
     read_all(forged)
     with pytest.raises(StoreError, match="contradicts itself"):
         open_store(with_small_array(store, tmp_path / "other", "reward_range", scaled(0.0))).read(0)

@@ -140,20 +140,20 @@ def test_every_table_is_what_its_source_gave_and_valid(tmp_path: Path) -> None:
         rows, (table, _) = problem.rows(store.original_states(p)), store.read(p)
         np.testing.assert_array_equal(table.probabilities, rows.probabilities)
         np.testing.assert_array_equal(table.durations, rows.durations)
-        assert table.nbytes == store.partition_bytes[p]
+        assert table.nbytes == store.facts.partition_bytes[p]
     assert check_store(store).findings == ()
-    assert store.attributes["encodings"] == {
+    assert store.facts.attributes["encodings"] == {
         "successors": "row-delta",
         "probabilities": "fixed24-delta2",
         "durations": "float32-delta2",
     }
-    assert store.scratch_bytes >= 4 * (store.partition_transitions - store.partition_rows).max()
+    assert store.scratch_bytes >= 4 * (store.facts.partition_transitions - store.facts.partition_rows).max()
 
 
 def test_ragged_rows_and_long_durations_are_stored_as_they_can_be(tmp_path: Path) -> None:
     ragged = stores()["ragged weights"](tmp_path / "a") if (tmp_path / "a").mkdir() is None else None
     assert ragged is not None
-    assert ragged.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
+    assert ragged.facts.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
     assert ragged.fields["durations"].stored == np.float32
     assert model_in(ragged).states != ()
     (tmp_path / "b").mkdir()
@@ -167,7 +167,7 @@ def test_a_last_partition_may_change_how_all_are_stored(tmp_path: Path) -> None:
     odd = Action(0.5, {0: 0.25, 1: 0.5, 2: 0.25}, duration=0.1)
     model = Model((*(State((plain, plain)) for _ in range(300)), State((odd,))), durations=True)
     store = generate(Exact(model), tmp_path / "s", ConvertOptions(partitions=3, threads=1))
-    assert store.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
+    assert store.facts.attributes["encodings"] == {"successors": "row-delta", "probabilities": "fixed24"}
     assert store.fields["durations"].stored == np.float64
     assert store.fields["successors"].dtype == np.uint8
     found = model_in(store)
@@ -221,7 +221,7 @@ def test_an_unknown_encoding_or_one_that_does_not_fit_is_refused(tmp_path: Path)
 
 def test_sizes_that_contradict_each_other_are_refused_before_decoding(tmp_path: Path) -> None:
     store = car(tmp_path)
-    store.partition_rows[0] -= 1
+    store.facts.partition_rows[0] -= 1
     with pytest.raises(StoreError, match="field successors of partition 0 cannot be decoded: 143 times 3 is not 428"):
         store.read_field("successors", 0)
 
@@ -252,7 +252,7 @@ def test_zarr_reads_what_is_stored_and_inspect_says_what_it_stands_for(tmp_path:
         assert {array.dtype for _, array in raw[name].arrays()} == {np.dtype(np.uint32)}
     report = inspect_store(store)
     for name, field in report["fields"].items():
-        assert field["encoding"] == store.attributes["encodings"].get(name)
+        assert field["encoding"] == store.facts.attributes["encodings"].get(name)
         assert field["stored_bytes_per_transition"] == field["stored_bytes"] / store.n_transitions
         assert field["decoded_bytes_per_transition"] == field["decoded_bytes"] / store.n_transitions
     assert report["fields"]["durations"]["decoded_bytes"] == 8 * store.n_rows
@@ -265,7 +265,7 @@ def test_encoded_fields_are_compressed_as_their_metadata_says_and_as_a_device_de
     control = ooc_mdp.generate("mountain-car", tmp_path / "c", {"grid": "12,12"}, partitions=4, device="cpu")
     plain = ooc_mdp.generate("random", tmp_path / "p", {"states": 40, "seed": 1}, partitions=4)
     for store in (control, plain):
-        assert all(field.compressed for field in store.stored_fields)
+        assert all(field.compressed for field in store.facts.stored_fields)
         for name, meta in store.fields.items():
             array = (store.path / store.chunk_name(name, 0)).parent
             saved = json.loads((array / "zarr.json").read_text())["codecs"]

@@ -98,7 +98,7 @@ for i in range(count):
         opened = open_store(path)
         for p in range(opened.n_partitions):
             opened.read(p)
-            opened.read_frames(p, np.empty(opened.frame_buffer_bytes, np.uint8))
+            opened.read_frames(p, np.empty(opened.facts.frame_buffer_bytes, np.uint8))
             opened.original_states(p), opened.action_labels(p)
         for method in ("vi", "p-eva", "policy-iteration"):
             ooc_mdp.solve(opened, 0.9, device=device, method=method, epsilon=1e-2, time_limit=1.0)

@@ -45,7 +45,7 @@ def values_of(raw: RawField, buffer: np.ndarray) -> np.ndarray:
 
 def assert_frames_hold_the_table(store: Store) -> None:
     for p in range(store.n_partitions):
-        buffer = np.full(store.frame_buffer_bytes, 0xAA, np.uint8)
+        buffer = np.full(store.facts.frame_buffer_bytes, 0xAA, np.uint8)
         raw = store.read_frames(p, buffer)
         table, read_bytes = store.read(p)
         assert raw.read_bytes == read_bytes
@@ -70,9 +70,9 @@ def assert_frames_hold_the_table(store: Store) -> None:
 
 
 def test_frames_of_a_control_problem_hold_its_table(car: Store) -> None:
-    assert set(car.attributes["encodings"]) == {"successors", "probabilities", "durations"}
+    assert set(car.facts.attributes["encodings"]) == {"successors", "probabilities", "durations"}
     assert_frames_hold_the_table(car)
-    assert all(field.compressed for field in car.stored_fields)
+    assert all(field.compressed for field in car.facts.stored_fields)
 
 
 def test_frames_of_a_ragged_store_hold_its_table(ragged: Store) -> None:
@@ -81,9 +81,9 @@ def test_frames_of_a_ragged_store_hold_its_table(ragged: Store) -> None:
 
 
 def test_a_memoryview_is_filled_too(ragged: Store) -> None:
-    room = bytearray(ragged.frame_buffer_bytes)
+    room = bytearray(ragged.facts.frame_buffer_bytes)
     raw = ragged.read_frames(1, memoryview(room))
-    again = np.zeros(ragged.frame_buffer_bytes, np.uint8)
+    again = np.zeros(ragged.facts.frame_buffer_bytes, np.uint8)
     assert ragged.read_frames(1, again) == raw
     for f in raw.fields:
         assert room[f.offset : f.offset + f.n_bytes] == again[f.offset : f.offset + f.n_bytes].tobytes()
@@ -103,7 +103,7 @@ def test_what_devices_do_not_decompress_is_decompressed_beforehand(
     ragged: Store, cname: str, shuffle: str, compressed: bool
 ) -> None:
     store = recoded(ragged, "probabilities", cname, shuffle)
-    field = next(f for f in store.stored_fields if f.name == "probabilities")
+    field = next(f for f in store.facts.stored_fields if f.name == "probabilities")
     assert field.compressed == compressed
     assert_frames_hold_the_table(store)
 
@@ -116,7 +116,7 @@ def test_values_that_do_not_compress_are_found_behind_the_header(tmp_path: Path)
     frame = encode_frame(meta.field, noise)
     write_frame(chunk_path(store.path, "rewards", 0), frame)
     accept(store)
-    buffer = np.empty(store.frame_buffer_bytes, np.uint8)
+    buffer = np.empty(store.facts.frame_buffer_bytes, np.uint8)
     raw = next(f for f in store.read_frames(0, buffer).fields if f.field.name == "rewards")
     assert (raw.values_at, raw.block_bytes, raw.streams) == (16, 0, 0)
     np.testing.assert_array_equal(values_of(raw, buffer).view(np.uint64), noise[: raw.count].view(np.uint64))
@@ -128,14 +128,14 @@ def test_any_changed_byte_is_reported_with_field_partition_and_file(ragged: Stor
     content = bytearray(path.read_bytes())
     content[position] ^= 0x20
     path.write_bytes(content)
-    buffer = np.empty(ragged.frame_buffer_bytes, np.uint8)
+    buffer = np.empty(ragged.facts.frame_buffer_bytes, np.uint8)
     with pytest.raises(StoreError, match=r"field successors of partition 2 is damaged in .*checksum does not match"):
         ragged.read_frames(2, buffer)
     ragged.read_frames(1, buffer)
 
 
 def test_a_missing_chunk_and_one_that_outgrew_the_store_are_reported(ragged: Store) -> None:
-    buffer = np.empty(ragged.frame_buffer_bytes, np.uint8)
+    buffer = np.empty(ragged.facts.frame_buffer_bytes, np.uint8)
     path = chunk_path(ragged.path, "halo", 0)
     content = path.read_bytes()
     path.unlink()
@@ -153,16 +153,16 @@ def test_a_frame_of_another_codec_than_its_metadata_says_is_damage(ragged: Store
     write_frame(path, blosc.Blosc("zstd", 9, blosc.SHUFFLE, typesize=8).encode(values))
     accept(ragged)
     with pytest.raises(StoreError, match=r"rewards of partition 0 is damaged.* not of the codec in its metadata"):
-        ragged.read_frames(0, np.empty(ragged.frame_buffer_bytes, np.uint8))
+        ragged.read_frames(0, np.empty(ragged.facts.frame_buffer_bytes, np.uint8))
 
 
 def test_a_buffer_that_is_too_small_is_refused_before_anything_is_read(ragged: Store) -> None:
     with pytest.raises(ValueError, match="bytes for frames of up to"):
-        ragged.read_frames(0, np.empty(ragged.frame_buffer_bytes - 1, np.uint8))
+        ragged.read_frames(0, np.empty(ragged.facts.frame_buffer_bytes - 1, np.uint8))
 
 
 def test_prefetching_changes_nothing_and_leaves_faults_to_the_read(ragged: Store) -> None:
     chunk_path(ragged.path, "halo", 0).unlink()
     for p in range(ragged.n_partitions):
         ragged.prefetch(p)
-    assert ragged.read_frames(1, np.empty(ragged.frame_buffer_bytes, np.uint8)).index == 1
+    assert ragged.read_frames(1, np.empty(ragged.facts.frame_buffer_bytes, np.uint8)).index == 1

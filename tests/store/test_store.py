@@ -38,13 +38,15 @@ def test_small_arrays_are_what_zarr_reads(store: Store) -> None:
     group = zarr.open_group(store.path, mode="r")
     assert (set(group.group_keys()), set(group.array_keys())) == (set(store.fields), set(SMALL_ARRAYS))
     for name in SMALL_ARRAYS:
-        owner = {"coupling": store.coupling, "chunk": store.manifest}.get(name.split("_")[0], store)
-        held = getattr(owner, name.split("_", 1)[1]) if owner is not store and name != "chunk_bytes" else None
-        np.testing.assert_array_equal(group[name][...], getattr(store, name) if held is None else held)
+        owner = {"coupling": store.facts.coupling, "chunk": store.manifest}.get(name.split("_")[0])
+        held = getattr(owner, name.split("_", 1)[1]) if owner and name != "chunk_bytes" else None
+        if held is None:
+            held = getattr(store if name == "chunk_bytes" else store.facts, name)
+        np.testing.assert_array_equal(group[name][...], held)
     attributes = dict(group.attrs)
     assert set(attributes) == {"format", "format_version", "table", "about", "fingerprint", "digest"}
     for name, value in {**attributes["table"], **attributes["about"]}.items():
-        assert name == "fields" or store.attributes.get(name) == value
+        assert name == "fields" or store.facts.attributes.get(name) == value
 
 
 def test_a_store_is_shown_in_one_line(store: Store) -> None:
@@ -365,7 +367,7 @@ def test_inspect_counts_what_the_tables_hold(store: Store) -> None:
     assert report["n_partitions"] == 4
     assert report["decoded_bytes"] == sum(t.nbytes for t in tables)
     assert report["fields"]["probabilities"]["decoded_bytes"] == 8 * store.n_transitions
-    assert report["coupling"]["density"] == store.coupling.partitions.size / 16
+    assert report["coupling"]["density"] == store.facts.coupling.partitions.size / 16
     assert report["provenance"]["source"] == "model.test"
     assert inspect_store(store, transitions=False)["cut"] == {"transitions": None, "share": None}
     json.dumps(report)
@@ -422,7 +424,7 @@ def test_exchanged_chunks_are_refused_by_every_read(store: Store) -> None:
         with pytest.raises(StoreError, match=rf"rewards of partition {p} is damaged"):
             opened.read(p)
         with pytest.raises(StoreError, match=rf"rewards of partition {p} is damaged"):
-            opened.read_frames(p, np.empty(opened.frame_buffer_bytes, np.uint8))
+            opened.read_frames(p, np.empty(opened.facts.frame_buffer_bytes, np.uint8))
     assert [(f.field, f.partition) for f in check_store(opened).findings] == [("rewards", 1), ("rewards", 2)]
 
 

@@ -63,12 +63,12 @@ def is_used(path: Path) -> bool:
 def content(path: Path) -> list[object]:
     """All that a solve reads of a store, and what its result names."""
     store = open_store(path)
-    found: list[object] = [store.attributes]
+    found: list[object] = [store.facts.attributes]
     for name in SMALL_ARRAYS:
-        owner = {"coupling": store.coupling, "chunk": store.manifest}.get(name.split("_")[0], store)
+        owner = {"coupling": store.facts.coupling, "chunk": store.manifest}.get(name.split("_")[0], store)
         held = store.chunk_bytes if name == "chunk_bytes" else getattr(owner, name.split("_", 1)[1], None)
-        found.append((getattr(store, name) if held is None else held).tobytes())
-    buffer = np.zeros(store.frame_buffer_bytes, np.uint8)
+        found.append((getattr(store.facts, name) if held is None else held).tobytes())
+    buffer = np.zeros(store.facts.frame_buffer_bytes, np.uint8)
     for p in range(store.n_partitions):
         table, n_bytes = store.read(p)
         raw = store.read_frames(p, buffer)

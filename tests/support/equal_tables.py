@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 
 _SMALL_ARRAYS = (
     "partition_ptr",
@@ -30,16 +30,18 @@ def assert_equal_tables(one: PartitionTable, other: PartitionTable) -> None:
             assert a == b, field.name
 
 
-def assert_equal_sources(one: TableSource, other: TableSource) -> None:
+def assert_equal_sources(one: Table, other: Table) -> None:
     assert (one.n_states, one.n_partitions, one.sense) == (other.n_states, other.n_partitions, other.sense)
     for name in _SMALL_ARRAYS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+        np.testing.assert_array_equal(getattr(one.facts, name), getattr(other.facts, name), name)
     for name in ("ptr", "partitions", "mass"):
-        np.testing.assert_array_equal(getattr(one.coupling, name), getattr(other.coupling, name), name)
+        np.testing.assert_array_equal(getattr(one.facts.coupling, name), getattr(other.facts.coupling, name), name)
     for name in ("actions_per_state", "successors_per_action", "state_order", "partitioning", "n_rows", "dtype"):
-        assert one.attributes[name] == other.attributes[name], name
-    assert (one.dyadic_probabilities, one.duration_dtype) == (other.dyadic_probabilities, other.duration_dtype)
-    assert {*one.fields} - {"original_state", "action_labels"} == {*other.fields} - {"original_state", "action_labels"}
+        assert one.facts.attributes[name] == other.facts.attributes[name], name
+    for name in ("dyadic_probabilities", "duration_dtype"):
+        assert getattr(one.facts, name) == getattr(other.facts, name), name
+    not_read = {"original_state", "action_labels"}
+    assert {*one.facts.dtypes} - not_read == {*other.facts.dtypes} - not_read
     for p in range(one.n_partitions):
         assert_equal_tables(one.read(p)[0], other.read(p)[0])
         np.testing.assert_array_equal(one.action_counts(p), other.action_counts(p))

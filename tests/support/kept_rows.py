@@ -43,18 +43,17 @@ class Kept:
         others: Sequence[Device] = (),
     ) -> None:
         self.store, self.discount = store, discount
-        self.model: ModelFacts = ModelFacts.of(store, discount)
+        self.model: ModelFacts = ModelFacts.of(store.facts, discount)
         self.plain = Plain.of(store, discount)
         self.values = 10 * np.random.default_rng(seed).normal(size=store.n_states)
         self.backend = TiledBackend(device, TILE_STATES, others)
         chosen = None if policy is None else np.array(policy, np.int32)
         self.layout = self.backend.layout(self.model, Needs())
-        self.backend.start(self.model, self.layout, self.values, chosen)
-        read = self.backend.reader(store) or store.read
+        self.backend.start(self.model, self.layout, self.values, chosen, store.loader(self.backend.name))
         self.residents: list[Resident] = [
-            self.backend.admit(self.backend.prepare(read(p)[0])) for p in range(store.n_partitions)
+            self.backend.admit(self.backend.fetch(p)[0]) for p in range(store.n_partitions)
         ]
-        self.backend.open_rows(store.coupling)
+        self.backend.open_rows(store.facts.coupling)
         assert self.backend._rows is not None
         self.backend._rows.options = options
 
@@ -62,7 +61,7 @@ class Kept:
         return self.backend.improve([self.residents[p] for p in partitions], margin)
 
     def states(self, p: int) -> slice:
-        return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
+        return slice(int(self.store.facts.partition_ptr[p]), int(self.store.facts.partition_ptr[p + 1]))
 
     def of_states(self, name: str, dtype: npt.DTypeLike) -> FloatArray:
         """What rows have once a state, in store order."""

@@ -14,6 +14,6 @@ __all__ = ["skip_where_refused"]
 def skip_where_refused(word: str, store: Store, discount: float) -> None:
     """Skip a test of a kernel whose assumptions do not hold for a store; that it says so is tested elsewhere."""
     for kernel in SIMPLE_KERNELS:
-        reason = kernel.refuses(ModelFacts.of(store, discount)) if kernel.word == word else None
+        reason = kernel.refuses(ModelFacts.of(store.facts, discount)) if kernel.word == word else None
         if reason is not None:
             pytest.skip(reason)

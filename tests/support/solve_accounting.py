@@ -152,7 +152,7 @@ class Accounting:
         backend: Any = SimpleNamespace(synchronous=synchronous, measure=lambda *_: self._measured)
         cache: Any = SimpleNamespace(loads=np.zeros(n, np.int64), present=present)
         stager: Any = SimpleNamespace(load_and_access=lambda p, auxiliary: (Resident(p, 1, False, ()), True))
-        table: Any = SimpleNamespace(partition_ptr=facts.partition_ptr)
+        table: Any = SimpleNamespace(facts=facts)
         plan: Any = SimpleNamespace(options=options)
         self.state = kept.state(
             table=table,

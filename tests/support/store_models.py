@@ -167,7 +167,7 @@ def model_in(store: Store) -> Model:
     for p in range(store.n_partitions):
         table, _ = store.read(p)
         to_old = np.concatenate(
-            [new_to_old[store.partition_ptr[p] : store.partition_ptr[p + 1]], new_to_old[table.halo]]
+            [new_to_old[store.facts.partition_ptr[p] : store.facts.partition_ptr[p + 1]], new_to_old[table.halo]]
         )
         counts = store.action_counts(p)
         labels = store.action_labels(p)

@@ -62,7 +62,7 @@ def components_of(blocks: np.ndarray) -> set[frozenset[int]]:
 
 
 def streamed(store: Store) -> Streamed:
-    return Streamed(store, int(store.partition_bytes.max()), 1)
+    return Streamed(store, int(store.facts.partition_bytes.max()), 1)
 
 
 @st.composite
@@ -83,7 +83,7 @@ def cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=80)
 def test_the_maximal_end_components_are_those_of_a_search_through_all_sets(case: Case, zero_only: bool) -> None:
     with stored(case) as store, streamed(store) as tables:
-        blocks = end_components(tables, Neighbours(store.coupling), NO_REWARD if zero_only else ANY_REWARD)
+        blocks = end_components(tables, Neighbours(store.facts.coupling), NO_REWARD if zero_only else ANY_REWARD)
     assert components_of(blocks) == maximal_end_components(case.model, zero_only)
 
 
@@ -107,7 +107,7 @@ def test_components_of_sparse_graphs_in_many_partitions_are_those_of_the_textboo
     model = random_model(seed, 400, max_actions=2, max_successors=1 + seed % 2, terminal=0.05 * (1 - seed % 2))
     store = make_store(Case(model, "max", "float64", 25), tmp_path / "m.store")
     with streamed(store) as tables:
-        blocks = end_components(tables, Neighbours(store.coupling), ANY_REWARD)
+        blocks = end_components(tables, Neighbours(store.facts.coupling), ANY_REWARD)
     expected = components_in_memory(model)
     assert components_of(blocks) == expected
     assert expected
@@ -121,7 +121,7 @@ def test_a_long_ring_is_one_component_and_a_long_path_none(tmp_path: Path, backw
     for model, count in ((Model(ring), n), (Model(cut), 0)):
         store = make_store(Case(model, "max", "float64", 30), tmp_path / f"{count}.store")
         with streamed(store) as tables:
-            neighbours = Neighbours(store.coupling)
+            neighbours = Neighbours(store.facts.coupling)
             blocks = end_components(tables, neighbours, NO_REWARD)
             assert int((blocks > 0).sum()) == count
             assert np.unique(blocks).size == 1
@@ -139,7 +139,7 @@ def test_states_that_can_all_stay_where_they_are_do_not_cost_a_round_each(tmp_pa
     model = Model((State(()), *inner, State(())))
     store = make_store(Case(model, "max", "float64", 10), tmp_path / "m.store")
     with streamed(store) as tables:
-        blocks = end_components(tables, Neighbours(store.coupling), NO_REWARD)
+        blocks = end_components(tables, Neighbours(store.facts.coupling), NO_REWARD)
         assert tables.cache.statistics.auxiliary_accesses < 20 * store.n_partitions
     assert components_of(blocks) == {frozenset([s]) for s in range(1, n)}
 

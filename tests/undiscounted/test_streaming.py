@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_wanted_partitions_come_once_in_turns_from_either_end(store: Store) -> None:
     wanted = np.arange(9) % 2 == 0
-    with Streamed(store, int(store.partition_bytes.sum()), 2) as tables:
+    with Streamed(store, int(store.facts.partition_bytes.sum()), 2) as tables:
         orders = [[p for p, rows, _ in tables.in_order(wanted) if rows.n] for _ in range(3)]
         assert orders == [[0, 2, 4, 6, 8], [8, 6, 4, 2, 0], [0, 2, 4, 6, 8]]
         assert [p for p, _, _ in tables.in_order(wanted, True)] == orders[0]
@@ -37,7 +37,7 @@ def test_wanted_partitions_come_once_in_turns_from_either_end(store: Store) -> N
 
 
 def test_a_cache_of_one_partition_is_never_exceeded(store: Store) -> None:
-    largest = int(store.partition_bytes.max())
+    largest = int(store.facts.partition_bytes.max())
     with Streamed(store, largest, 2) as tables:
         for _ in range(2):
             assert len(list(tables.in_order(np.ones(9, np.bool_)))) == 9
@@ -51,7 +51,7 @@ def test_disturbed_partitions_are_visited_until_none_is_left(store: Store) -> No
         visits[p] += 1
         return np.array([p, p + 1]) if p < 8 and visits[p] == 1 else None
 
-    with Streamed(store, int(store.partition_bytes.sum()), 2) as tables:
+    with Streamed(store, int(store.facts.partition_bytes.sum()), 2) as tables:
         dirty = np.arange(9) == 0
         tables.until_clean(dirty, visit)
     assert visits.tolist() == [1] * 9
@@ -68,17 +68,17 @@ def test_a_tick_may_stop_it(store: Store) -> None:
 
     with (
         pytest.raises(KeyboardInterrupt),
-        Streamed(store, int(store.partition_bytes.sum()), 2, tick) as tables,
+        Streamed(store, int(store.facts.partition_bytes.sum()), 2, tick) as tables,
     ):
         list(tables.in_order(np.ones(9, np.bool_)))
     assert len(ticks) == 4
 
 
 def test_neighbours_are_the_coupling_both_ways(store: Store) -> None:
-    neighbours = Neighbours(store.coupling)
+    neighbours = Neighbours(store.facts.coupling)
     for p in range(9):
         table, _ = store.read(p)
-        owners = np.unique(np.searchsorted(store.partition_ptr, table.halo, side="right") - 1)
+        owners = np.unique(np.searchsorted(store.facts.partition_ptr, table.halo, side="right") - 1)
         assert set(owners.tolist()) | {p} == set(neighbours.dependencies(p).tolist())
         assert all(p in neighbours.dependents(q) for q in owners)
         assert all(p in neighbours.dependencies(q) for q in neighbours.dependents(p))

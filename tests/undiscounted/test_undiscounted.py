@@ -86,7 +86,7 @@ def holds(case: Case, solution: Solution, exact: list[Fraction]) -> None:
 def test_totals_lie_within_their_bounds_and_ill_defined_ones_are_refused(case: Case, epsilon: float | None) -> None:
     exact = best_totals(case.model, 1 if case.sense == "max" else -1)
     with stored(case) as store:
-        options = SolveOptions(1.0, epsilon=epsilon, cache=CacheSize(size=int(store.partition_bytes.max())))
+        options = SolveOptions(1.0, epsilon=epsilon, cache=CacheSize(size=int(store.facts.partition_bytes.max())))
         if isinstance(exact, set):
             event(f"refused: {sorted(f.name for f in exact)}")
             with pytest.raises(UndefinedTotalError) as refused:
@@ -480,7 +480,7 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
 
 def test_a_small_cache_changes_loads_and_not_what_is_proved(tmp_path: Path) -> None:
     store = make_store(Case(random_walk(200), "max", "float64", 20), tmp_path / "m.store")
-    small = solve(store, SolveOptions(1.0, cache=CacheSize(size=3 * int(store.partition_bytes.max()))))
+    small = solve(store, SolveOptions(1.0, cache=CacheSize(size=3 * int(store.facts.partition_bytes.max()))))
     large = solve(store, SolveOptions(1.0, cache=CacheSize(share=1.0)))
     s = np.arange(201)
     for solution in (small, large):

@@ -34,13 +34,13 @@ class World:
         self._problem = {"animat": "animat", "mountain-car": "integer-mountain-car"}[name]
         self._parameters = parameters
         self.table = InMemory.of(self._problem, parameters, whole=True)
-        self.bound = sweep_bound(DISCOUNT, EPSILON, float(np.abs(self.table.reward_range).max()))
+        self.bound = sweep_bound(DISCOUNT, EPSILON, float(np.abs(self.table.facts.reward_range).max()))
 
     def describe(self) -> dict[str, Any]:
         """For the figures."""
         table = self.table.tables[0]
         facts = {"states": table.n_states, "transitions": int(table.successors.size), "table_bytes": table.nbytes}
-        largest = float(np.abs(self.table.reward_range).max())
+        largest = float(np.abs(self.table.facts.reward_range).max())
         return {"parameters": self._parameters, **facts, "largest_cost": largest, "sweep_bound": self.bound}
 
     def run(self, technique: int, block: int | None) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def kernel_run(word: str, table: InMemory, effort: Effort, backend: Backend | No
     if not effort.timed and table.n_states > effort.schedule_side**2:
         return {"what": word, "outcome": "not run"}
     backend = backend or select_backend(effort.device, kernel=word)
-    facts = ModelFacts.of(table, DISCOUNT)
+    facts = ModelFacts.of(table.facts, DISCOUNT)
     backend.load_code(facts, policy_rows=False)
     layout = backend.layout(facts, Needs())
     backend.start(facts, layout, None, None)
@@ -201,7 +201,7 @@ def large(world: World, effort: Effort, card_bytes: int) -> dict[str, Any]:
     found = world.describe() | {"thesis_bytes": world.states * 8 + world.cost * 16, "card_bytes": card_bytes}
     runs = [sequential_run(rows, replace(once, limit=3 * effort.limit))]
     table = rows.in_tiles()
-    found["table_bytes"] = int(table.partition_bytes.sum())
+    found["table_bytes"] = int(table.facts.partition_bytes.sum())
     runs += kernel_runs(KERNELS, table, few)
     del rows, table
     ways: list[tuple[str, dict[str, Any]]] = [("resident", {}), ("cache of 22%", {"cache": "22%"})]

@@ -19,7 +19,7 @@ from resident import InMemory
 
 import ooc_mdp
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.problems.registry import make_problem
 
 __all__ = ["ACTIONS", "Rows", "World"]
@@ -68,7 +68,7 @@ class World:
         facts = {"states": self.states, "successors": self.successors, "reward_states": rewarded}
         return {"name": self.name, "side": self.side, **facts, "cost": self.cost, "random": self.random}
 
-    def source(self, blocks: int = 1) -> TableSource:
+    def source(self, blocks: int = 1) -> Table:
         """The table in so many partitions along each axis, computed anew whenever it is read."""
         shape = [blocks, blocks]
         return ooc_mdp.open_problem("gridworld", self.parameters, dtype="float32", partition_grid=shape, device="cpu")
@@ -83,7 +83,7 @@ class World:
 class Rows:
     """A whole world in one piece, in row-major order."""
 
-    source: TableSource
+    source: Table
     successors: npt.NDArray[np.uint32]
     """[n, 4, K]"""
     probabilities: npt.NDArray[np.float32]

@@ -60,12 +60,15 @@ class DenseModel:
                 rewards=self._reward.reshape(-1),
             )
         ]
-        table.partition_bytes = np.array([table.tables[0].nbytes])
-        table.attributes = dict(table.attributes) | {"successors_per_action": self.states}
-        table.max_successors = np.array([self.states])
-        table.row_sum_range = np.array([[1.0 - _ROUNDING, 1.0 + _ROUNDING]])
-        table.reward_range = np.array([[self._reward.min(), self._reward.max()]])
-        table.coupling = Coupling(np.array([0, 1]), np.array([0]), np.array([1.0 + _ROUNDING]))
+        table.facts = replace(
+            table.facts,
+            partition_bytes=np.array([table.tables[0].nbytes]),
+            attributes={**table.facts.attributes, "successors_per_action": self.states},
+            max_successors=np.array([self.states]),
+            row_sum_range=np.array([[1.0 - _ROUNDING, 1.0 + _ROUNDING]]),
+            reward_range=np.array([[self._reward.min(), self._reward.max()]]),
+            coupling=Coupling(np.array([0, 1]), np.array([0]), np.array([1.0 + _ROUNDING])),
+        )
         return table
 
     def values_after(self, iterations: int) -> FloatArray:

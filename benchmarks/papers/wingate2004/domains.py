@@ -6,12 +6,15 @@ unless a case says otherwise. README.md says how that was chosen. A table is com
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 import ooc_mdp
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import Loader, TableSource
+from ooc_mdp.model.table import Loader, Table
 
 __all__ = ["CAR", "DISCOUNT", "DOUBLE", "RESIDUAL", "SINGLE", "TRIPLE", "Case", "Domain", "InMemory"]
 
@@ -74,7 +77,7 @@ class Case:
         """Compute the table."""
         return InMemory(self.computed())
 
-    def computed(self) -> TableSource:
+    def computed(self) -> Table:
         """The table, computed anew whenever it is read."""
         return ooc_mdp.open_problem(
             self.domain.problem, self.parameters, partition_grid=[self.blocks] * self.domain.dimensions, device="cpu"
@@ -92,20 +95,13 @@ class Case:
         }
 
 
-class InMemory:
-    """A table source all of whose tables are in RAM before a solve begins, as in the thesis's timed experiments."""
+class InMemory(Table):
+    """A table all of whose partitions are in RAM before a solve begins, as in the thesis's timed experiments."""
 
-    stored_fields = ()
-    """None: tables do not come from chunks."""
-    frame_buffer_bytes = 0
-
-    def __init__(self, source: TableSource) -> None:
+    def __init__(self, source: Table) -> None:
         self._source = source
+        self.facts = replace(source.facts, stored_fields=(), frame_buffer_bytes=0)
         self._tables = [source.read(p) for p in range(source.n_partitions)]
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything but the tables is the source's."""
-        return getattr(self._source, name)
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table."""
@@ -114,3 +110,11 @@ class InMemory:
     def loader(self, device: str) -> Loader:
         """How the CPU gets at it."""
         return Loader(self.read, 0)
+
+    def original_states(self, p: int) -> IntArray:
+        """As the source has them."""
+        return self._source.original_states(p)
+
+    def to_source(self, values: np.ndarray) -> np.ndarray:
+        """In the order of the source's states."""
+        return self._source.to_source(values)

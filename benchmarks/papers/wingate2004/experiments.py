@@ -19,7 +19,7 @@ import numpy as np
 from domains import DISCOUNT, RESIDUAL, Case
 
 import ooc_mdp
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.report.cache_curve import Policy, Scope, cache_curve, repeats
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 
@@ -66,7 +66,7 @@ _SCOPES: tuple[Scope, ...] = ("all", "frontier")
 
 
 def solve(
-    table: TableSource,
+    table: Table,
     variant: str,
     limit: float,
     cache: str = "100%",
@@ -120,7 +120,7 @@ def show_progress(name: str, solved: dict[str, Any], states: int) -> None:
 
 
 def measure_variants(
-    table: TableSource, variant: str, repeat: int, limit: float, discount: float = DISCOUNT
+    table: Table, variant: str, repeat: int, limit: float, discount: float = DISCOUNT
 ) -> dict[str, Any]:
     """The solve of median backups, without its solution, and the spread of all; none follows one that was stopped."""
     runs = []
@@ -250,7 +250,7 @@ def never_processed(case: Case, variants: Sequence[str], limit: float) -> dict[s
             trace = read_trace(file)
             swept = np.zeros(trace.n_partitions, bool)
             swept[trace.partition[~trace.auxiliary]] = True
-            states = np.diff(table.partition_ptr)
+            states = np.diff(table.facts.partition_ptr)
             found.append(
                 _without_solution(solved)
                 | {
@@ -263,9 +263,9 @@ def never_processed(case: Case, variants: Sequence[str], limit: float) -> dict[s
     return case.describe() | {"solves": found, "picture": picture}
 
 
-def _picture(case: Case, table: TableSource, solution: ooc_mdp.Solution, swept: np.ndarray) -> dict[str, Any]:
+def _picture(case: Case, table: Table, solution: ooc_mdp.Solution, swept: np.ndarray) -> dict[str, Any]:
     """At most 100 by 100 states as rows of characters: the action, or x where the partition was never processed."""
-    processed = table.to_source(np.repeat(swept, np.diff(table.partition_ptr)))
+    processed = table.to_source(np.repeat(swept, np.diff(table.facts.partition_ptr)))
     every = -(-case.points // 100)
     shape = (case.points, case.points)
     actions = solution.policy.reshape(shape)[::every, ::every]

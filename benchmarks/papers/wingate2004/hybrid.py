@@ -81,7 +81,7 @@ class Clusters:
         store = ooc_mdp.convert(
             folder / "clusters.npz", folder / f"{self.size}-{partitions}", partitioner="ranges", partitions=partitions
         )
-        if np.ptp(np.diff(store.partition_ptr)):
+        if np.ptp(np.diff(store.facts.partition_ptr)):
             raise SystemExit(f"{partitions} partitions of {self.size} states are not all of one size")
         return InMemory(store)
 

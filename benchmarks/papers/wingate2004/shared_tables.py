@@ -13,29 +13,24 @@ import mmap
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table_source import Loader, TableSource
+from ooc_mdp.model.table import Loader, Table
 
 __all__ = ["SharedTables"]
 
 _ALIGNED = 64
-_TOLD = (
-    "name", "kind", "fingerprint", "attributes", "fields", "dyadic_probabilities", "duration_dtype", "sense",
-    "n_states", "n_partitions", "partition_ptr", "partition_halo", "partition_bytes", "reward_range", "duration_range",
-    "row_sum_range", "max_successors", "coupling",
-)  # fmt: skip
-"""What of a `TableSource` is as small as a few numbers a partition."""
 
 
-class SharedTables:
-    """A table source (`ooc_mdp.model.table_source.TableSource`) over such a file; it is pickled by its path.
+class SharedTables(Table):
+    """A table over such a file; it is pickled by its path.
 
     Parameters
     ----------
@@ -43,15 +38,11 @@ class SharedTables:
     path : of the file, which is created; it must be there as long as someone reads tables.
     """
 
-    stored_fields = ()
-    """None: tables do not come from chunks."""
-    frame_buffer_bytes = 0
-
-    def __init__(self, source: TableSource, path: Path) -> None:
-        self._told: dict[str, Any] = {name: getattr(source, name) for name in _TOLD}
+    def __init__(self, source: Table, path: Path) -> None:
+        self.facts = replace(source.facts, stored_fields=(), frame_buffer_bytes=0)
         self._path = path
         self._mapped: mmap.mmap | None = None
-        self._source: TableSource | None = source
+        self._source: Table | None = source
         """Where this object was made: what only the end of a solve asks for, such as the order of states."""
         starts = np.zeros(source.n_partitions + 1, np.int64)
         with path.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -61,18 +52,8 @@ class SharedTables:
                 starts[p + 1] = file.tell()
         self._starts = starts
 
-    def hold(self) -> AbstractContextManager[None]:
-        """Nothing: the file is this object's own."""
-        return nullcontext()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {"_told": self._told, "_path": self._path, "_starts": self._starts, "_mapped": None, "_source": None}
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything but the tables is the source's."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self._told[name] if name in self._told else getattr(self._source, name)
+        return {"facts": self.facts, "_path": self._path, "_starts": self._starts, "_mapped": None, "_source": None}
 
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table, whose arrays lie in the mapping and cannot be written to."""
@@ -81,13 +62,19 @@ class SharedTables:
                 self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return _table(memoryview(self._mapped)[self._starts[p] : self._starts[p + 1]]), 0
 
-    def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
-        """One field of partition p's table."""
-        return getattr(self.read(p)[0], name), 0
-
     def loader(self, device: str) -> Loader:
         """How the CPU gets at it."""
         return Loader(self.read, 0)
+
+    def original_states(self, p: int) -> IntArray:
+        """As the source has them, where this object was made."""
+        assert self._source is not None
+        return self._source.original_states(p)
+
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """In the order of the source's states, where this object was made."""
+        assert self._source is not None
+        return self._source.to_source(values)
 
 
 def _record(table: PartitionTable) -> bytes:

@@ -48,7 +48,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import Coupling, PartitionTable
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Loader
 from ooc_mdp.options import NO_DEVICE_MEMORY, SweepOrder, format_bytes
 from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.runtime.memory import available_bytes
@@ -150,7 +150,12 @@ class CpuBackend(HostValues):
         return max(self._threads, min(most, fit, model.row_sums.size))
 
     def start(
-        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+        self,
+        model: ModelFacts,
+        layout: Layout,
+        values: FloatArray | None,
+        policy: npt.NDArray[np.int32] | None,
+        loader: Loader | None = None,
     ) -> None:
         """Work in the caller's arrays."""
         self._model, self._layout = model, layout
@@ -177,18 +182,18 @@ class CpuBackend(HostValues):
         self._axes = 1 if model.block_shapes is None else max(1, model.block_shapes.shape[1])
 
         self._loop_model = Model(float(model.discount), float(model.sign))
+        self._read = None if loader is None else self._reader(loader)
 
     def _shared(self) -> Shared:
         """What threads work on; `commit` exchanges values."""
         arrays = self._values, self._policy, self._workspace, self._starts
         return Shared(self._loop_model, self._model.row_sums, self._axes, *arrays)
 
-    def reader(self, source: TableSource) -> Callable[[int], tuple[PartitionTable, int]] | None:
-        """Reads a store's tables into memory for the cache, made here; others are taken as the source gives them."""
-        loader, sizes = source.loader("cpu"), self._model.partition_bytes
-        read_into = loader.read_into
+    def _reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable, int]]:
+        """Reads partitions into memory for the cache, made here, where the loader can; else as it gives them."""
+        read_into, sizes = loader.read_into, self._model.partition_bytes
         if read_into is None:
-            return None
+            return loader.read
         room = int(min(self._layout.cache_bytes, int(sizes.max()) * sizes.size) * (1 + loader.padding))
         try:
             arena = Arena(room)
@@ -198,6 +203,12 @@ class CpuBackend(HostValues):
         if self._model.largest_table_bytes > _UNEVEN * float(sizes.mean()):
             self._small_tables = arena
         return lambda p: read_into(p, arena)
+
+    def fetch(self, p: int) -> tuple[Resident, int]:
+        """Read partition p into memory of the cache."""
+        assert self._read is not None  # a loader was given to `start`
+        table, n_bytes = self._read(p)
+        return self.prepare(table), n_bytes
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""

@@ -19,6 +19,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table import Loader
 from ooc_mdp.options import NO_DEVICE_MEMORY
 from ooc_mdp.reference.schedules import LocalRows
 
@@ -64,10 +65,15 @@ class ScheduledBackend(HostValues, SimpleSweeps):
         return Layout(cache, None, 1, host, {})
 
     def start(
-        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+        self,
+        model: ModelFacts,
+        layout: Layout,
+        values: FloatArray | None,
+        policy: npt.NDArray[np.int32] | None,
+        loader: Loader | None = None,
     ) -> None:
         """Work in the caller's arrays."""
-        self._model = model
+        self._model, self._loader = model, loader
         self._values = np.zeros(model.n_states) if values is None else values
         self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
 

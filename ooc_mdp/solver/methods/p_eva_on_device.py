@@ -69,7 +69,7 @@ def p_eva_on_device(s: SolveState) -> Steps:
 
 def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
     """As many of the residents as a batch should have; all in their own order where that is not too many."""
-    sizes, most = np.diff(s.table.partition_ptr), _BATCH_STATES * s.plan.layout.devices // s.peers.count
+    sizes, most = np.diff(s.table.facts.partition_ptr), _BATCH_STATES * s.plan.layout.devices // s.peers.count
     if sizes[here].sum() <= most:
         return here
     best = s.worst(here)

@@ -66,7 +66,7 @@ def improve_and_evaluate(s: SolveState) -> Steps:
     """Improve and evaluate until nothing gets better."""
     rows = s.backend.policy_rows
     assert rows is not None  # `choose_method` has looked
-    rows.open_rows(s.table.coupling)
+    rows.open_rows(s.table.facts.coupling)
     try:
         yield from _PolicyIteration(s, rows).steps()
     finally:
@@ -86,16 +86,18 @@ class _PolicyIteration:
     def __init__(self, s: SolveState, rows: PolicyRows) -> None:
         table = s.table
         self._s, self._rows = s, rows
-        self._gaps = ActionGaps(table.coupling, s.bounds.contraction, s.plan.facts.min_weights)
+        self._gaps = ActionGaps(table.facts.coupling, s.bounds.contraction, s.plan.facts.min_weights)
         self._has_rows = np.zeros(table.n_partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
-        self._states = np.diff(table.partition_ptr)
+        self._states = np.diff(table.facts.partition_ptr)
         self._work = np.inf if s.plan.facts.strongly_coupled else 0.0
         """Of the last evaluation that had any: backups per state. Where everything depends on everything, all is read
         at first: policies of a few partitions would be of no use."""
-        self._reading = _READ_COST * table.partition_bytes / table.partition_bytes.sum() * s.plan.facts.rows_per_state
+        self._reading = (
+            _READ_COST * table.facts.partition_bytes / table.facts.partition_bytes.sum() * s.plan.facts.rows_per_state
+        )
         """float64 [P]; work of reading each partition, in backups of every state."""
         self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)

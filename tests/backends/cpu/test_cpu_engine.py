@@ -54,7 +54,9 @@ def test_bounds_of_a_visit_are_those_of_all_values_together(
         assert report.residuals is not None
         for i, resident in enumerate(residents):
             assert report.residuals[:, i].tolist() == backend.measure(resident, 0.0)[0].tolist()
-            own = backend.values()[store.partition_ptr[resident.index] : store.partition_ptr[resident.index + 1]]
+            own = backend.values()[
+                store.facts.partition_ptr[resident.index] : store.facts.partition_ptr[resident.index + 1]
+            ]
             assert (report.smallest_value[i], report.largest_value[i]) == (own.min(), own.max())
         backend.close()
 
@@ -70,7 +72,7 @@ def test_changes_of_boundary_values_are_reported(case: Case, discount: float) ->
             change = backend.values() - before
             for i, resident in enumerate(residents):
                 p = resident.index
-                own = np.arange(store.partition_ptr[p], store.partition_ptr[p + 1])
+                own = np.arange(store.facts.partition_ptr[p], store.facts.partition_ptr[p + 1])
                 changed = change[own[store.read(p)[0].boundary]]
                 assert report.boundary_rise[i] == max(changed.max(initial=0.0), 0.0)
                 assert report.boundary_fall[i] == max((-changed).max(initial=0.0), 0.0)

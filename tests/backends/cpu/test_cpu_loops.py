@@ -71,7 +71,7 @@ def backend(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.Mo
         monkeypatch.setattr(cpu_tables, "MAX_GATHERED", -1)
     values = np.random.default_rng(1).normal(size=store.n_states)
     made = CpuBackend("forward", 1)
-    model = ModelFacts.of(store, DISCOUNT)
+    model = ModelFacts.of(store.facts, DISCOUNT)
     made.start(model, made.layout(model, Needs()), values, None)
     yield made
     made.close()
@@ -134,7 +134,7 @@ def test_loops_with_checks_stop_at_an_index_outside_its_array(
     monkeypatch.setattr(cpu_tables, "CHECKED", True)
     store = make_store(Case(random_model(7, 40, terminal=0.3), partitions=3), tmp_path / "s")
     backend = CpuBackend("forward", 1)
-    model = ModelFacts.of(store, DISCOUNT)
+    model = ModelFacts.of(store.facts, DISCOUNT)
     backend.start(model, backend.layout(model, Needs()), None, None)
     sound = prepared(backend, store.read(0)[0])
     limits = SweepLimits(-1.0, 2)

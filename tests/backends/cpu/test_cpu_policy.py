@@ -51,7 +51,7 @@ class Kept:
         policy: Sequence[int] | None = None,
         mapped: bool = False,
     ) -> None:
-        self.store, self.model = store, ModelFacts.of(store, discount)
+        self.store, self.model = store, ModelFacts.of(store.facts, discount)
         self.plain = Plain.of(store, discount)
         self.before = 10 * np.random.default_rng(seed).normal(size=store.n_states)
         self.backend = CpuBackend("voted", threads)
@@ -59,7 +59,7 @@ class Kept:
         layout = replace(self.backend.layout(self.model, Needs()), rows_room=0 if mapped else 1 << 62)
         self.backend.start(self.model, layout, self.before.copy(), chosen)
         self.residents = [self.backend.admit(self.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
-        self.backend.open_rows(store.coupling)
+        self.backend.open_rows(store.facts.coupling)
 
     @property
     def rows(self) -> PolicyRows:
@@ -81,7 +81,7 @@ class Kept:
         return self.backend.policy().copy()
 
     def states(self, p: int) -> slice:
-        return slice(int(self.store.partition_ptr[p]), int(self.store.partition_ptr[p + 1]))
+        return slice(int(self.store.facts.partition_ptr[p]), int(self.store.facts.partition_ptr[p + 1]))
 
     def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
         return self.backend.improve([self.residents[p] for p in partitions], margin)

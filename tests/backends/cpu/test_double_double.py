@@ -35,7 +35,7 @@ def test_residuals_and_their_bounds_hold_in_rational_arithmetic(
         for place, original in enumerate(order.tolist()):
             values[original] = sign * (Fraction(high[place]) + Fraction(low[place]))
         for p in range(store.n_partitions):
-            row_sum = float(store.row_sum_range[p, 1]) * (1 + 1e-15)
+            row_sum = float(store.facts.row_sum_range[p, 1]) * (1 + 1e-15)
             table, _ = store.read(p)
             found = precise_residuals(table, discount, float(sign), high, low, row_sum, policy)
             j = 0

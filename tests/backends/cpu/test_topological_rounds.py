@@ -279,7 +279,7 @@ def test_certificates_hold_for_steps_with_loops_made_for_a_shape(
 def started(store: Store, discount: float) -> tuple[CpuBackend, list[Resident]]:
     """A backend at values of 0, with all partitions of the store resident."""
     backend = CpuBackend("voted", 2)
-    model = ModelFacts.of(store, discount)
+    model = ModelFacts.of(store.facts, discount)
     backend.start(model, backend.layout(model, Needs()), None, None)
     return backend, [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
 

@@ -182,5 +182,5 @@ def test_a_store_generated_by_the_gpu_is_the_cpus(tmp_path, name, grid, width, d
     ]
     cpu, gpu = (whole_rows(store, width) for store in stores)
     agree(cpu, gpu, width, ascending=False)
-    assert "device" not in stores[0].attributes["provenance"]
-    assert stores[1].attributes["provenance"]["device"] == "cuda:0"
+    assert "device" not in stores[0].facts.attributes["provenance"]
+    assert stores[1].facts.attributes["provenance"]["device"] == "cuda:0"

@@ -47,7 +47,7 @@ def many_actions() -> Case:
 
 def compare(backend: SimpleBackend, store: Store, order: list[int]) -> None:
     """Passes over partitions in an order, beside the schedule's."""
-    facts, schedule = ModelFacts.of(store, 0.9), ScheduledBackend(DENSE)
+    facts, schedule = ModelFacts.of(store.facts, 0.9), ScheduledBackend(DENSE)
     values = np.random.default_rng(1).normal(size=store.n_states)
     tables = [store.read(p)[0] for p in range(store.n_partitions)]
     for each in (backend, schedule):
@@ -80,7 +80,7 @@ def test_a_table_that_an_earlier_solve_expanded_is_not_taken_for_the_present_one
 
 def test_a_dense_table_beyond_the_budget_is_refused_with_the_numbers(tmp_path: Path) -> None:
     store = make_store(Case(model_of_shape(200, 4, 2), partitions=2), tmp_path / "s")
-    facts, backend = ModelFacts.of(store, 0.9), SimpleBackend(emulated(), DENSE)
+    facts, backend = ModelFacts.of(store.facts, 0.9), SimpleBackend(emulated(), DENSE)
     columns = facts.largest_partition + facts.largest_halo
     needed = 256 + 8 * 4 * facts.largest_partition * columns
     assert DENSE.workspace(facts) == needed == backend.layout(facts, Needs()).device["workspace"]

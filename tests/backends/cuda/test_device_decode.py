@@ -167,8 +167,8 @@ def test_frames_whose_offsets_lead_out_of_them_are_reported() -> None:
 
 
 def assert_decoded_as_read(store: Store, device: Device) -> None:
-    actions, width = (int(store.attributes[f"{x}"]) for x in ("actions_per_state", "successors_per_action"))
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, actions, width)
+    actions, width = (int(store.facts.attributes[f"{x}"]) for x in ("actions_per_state", "successors_per_action"))
+    decoder = DeviceDecoder(store.facts.stored_fields, store.facts.frame_buffer_bytes, actions, width)
     for p in range(store.n_partitions):
         buffer = np.zeros(decoder.buffer_bytes, np.uint8)
         raw = store.read_frames(p, buffer[PLAN_BYTES:])
@@ -235,13 +235,13 @@ def test_what_lz4_compresses_comes_back_on_a_gpu(kind: str) -> None:
 
 def test_fields_that_the_cpu_decompresses_are_named(tmp_path: Path) -> None:
     store = with_zstd(tmp_path / "s")
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, 0, 0)
+    decoder = DeviceDecoder(store.facts.stored_fields, store.facts.frame_buffer_bytes, 0, 0)
     assert decoder.decoded_on_host == ("probabilities",)
 
 
 def test_sizes_that_contradict_each_other_are_refused_before_anything_runs(tmp_path: Path) -> None:
     store = car(tmp_path / "s")
-    decoder = DeviceDecoder(store.stored_fields, store.frame_buffer_bytes, 3, 3)
+    decoder = DeviceDecoder(store.facts.stored_fields, store.facts.frame_buffer_bytes, 3, 3)
     buffer = np.zeros(decoder.buffer_bytes, np.uint8)
     raw = store.read_frames(0, buffer[PLAN_BYTES:])
     for change in ({"n_rows": raw.n_rows - 1}, {"n_transitions": 5}, {"actions_per_state": 0}):

@@ -134,7 +134,7 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
     )
     solving, sweeping, far, farther = (True, True), (True, False), (False, True), (False, False)
     for store, ways in ((wide, [solving, sweeping, far, farther]), (narrow, [solving, sweeping, farther])):
-        model, device = ModelFacts.of(store, DISCOUNT), emulated()
+        model, device = ModelFacts.of(store.facts, DISCOUNT), emulated()
         free, chosen = device.memory_free(), []
         whole = DeviceRows(DeviceGroup([device]), [device.stream()], model)
         room = whole_bytes = free - device.memory_free()

@@ -67,7 +67,7 @@ def test_an_evaluated_policy_has_the_values_of_store_order(
     for backend in (TiledBackend, Reordered):
         engine = Engine(store, 0.9, emulated(), backend=backend)
         engine.load(*everything)
-        engine.backend.open_rows(store.coupling)
+        engine.backend.open_rows(store.facts.coupling)
         assert engine.backend._rows is not None
         engine.backend._rows.options = EvaluationOptions(worth_solving=0 if solves else math.inf)
         improved = engine.backend.improve([engine.residents[p] for p in everything], 0.0)
@@ -85,11 +85,11 @@ def test_an_evaluated_policy_has_the_values_of_store_order(
 def test_values_and_policy_that_a_solve_begins_with_keep_their_states(stores: Callable[[str], Store]) -> None:
     store, rng = stores("car"), np.random.default_rng(0)
     values, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
-    backend, model = Reordered(emulated(), TILE_STATES), ModelFacts.of(store, 0.9)
+    backend, model = Reordered(emulated(), TILE_STATES), ModelFacts.of(store.facts, 0.9)
     backend.start(model, layout_of(backend, model, 2), values, policy)
     np.testing.assert_array_equal(backend.values(), values)
     np.testing.assert_array_equal(backend.policy(), policy)
-    own = slice(int(store.partition_ptr[2]), int(store.partition_ptr[3]))
+    own = slice(int(store.facts.partition_ptr[2]), int(store.facts.partition_ptr[3]))
     policy[own] = 2 - policy[own]
     backend.write_policy(2, policy[own])
     np.testing.assert_array_equal(backend.policy(), policy)

@@ -141,7 +141,7 @@ def test_bounds_of_tiles_hold_after_an_evaluation(
     rng = np.random.default_rng(4)
     engine.load(*everything)
     engine.sweep_together(everything, SweepLimits(0.0, 2, 1e-2))
-    engine.backend.open_rows(engine.store.coupling)
+    engine.backend.open_rows(engine.store.facts.coupling)
     for _ in range(4):
         some = rng.choice(count, 2, replace=False).tolist()
         engine.backend.improve([engine.residents[p] for p in some], 1e-12)
@@ -170,7 +170,7 @@ def test_tiles_that_were_quiet_are_visited_after_an_evaluation(
     engine = Engine(stores(name), 0.9, device())
     everything = list(range(engine.store.n_partitions))
     engine.load(*everything)
-    engine.backend.open_rows(engine.store.coupling)
+    engine.backend.open_rows(engine.store.facts.coupling)
     engine.backend.improve([engine.residents[p] for p in everything], 0.0)
     for _ in range(20):
         report = engine.sweep_together(everything, SweepLimits(0.0, 8, 1e-4, plain=True))
@@ -196,11 +196,11 @@ def test_rows_are_opened_again_after_a_start_with_larger_slots(
     kept.improve([0, 1])
     evaluated(kept.backend, 1e-3, 10)
     before, policy = kept.backend.values(), kept.backend.policy()
-    policy[store.partition_ptr[2] :] = -1  # nobody has chosen actions there
+    policy[store.facts.partition_ptr[2] :] = -1  # nobody has chosen actions there
     kept.backend.start(kept.model, kept.backend.enlarged(kept.layout), before, policy)
     assert (kept.backend.values() == before).all()
     kept.residents = [kept.backend.admit(kept.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
-    kept.backend.open_rows(store.coupling)
+    kept.backend.open_rows(store.facts.coupling)
     kept.improve(range(6))
     others = kept.of_states("second_best", "f8")
     found = evaluated(kept.backend, 1e-8, 10_000)
@@ -215,7 +215,7 @@ def test_rows_opened_again_are_none(stores: Callable[[str], Store], device: Make
     kept.improve([0])
     kept.backend.close_rows()
     assert kept.backend.free_bytes() > free or not isinstance(at, EmulatedDevice), "a driver frees larger pieces"
-    kept.backend.open_rows(kept.store.coupling)
+    kept.backend.open_rows(kept.store.facts.coupling)
     found = evaluated(kept.backend, 0.0, 100)
     assert found.backups == 0
     assert (kept.backend.values() == kept.values).all()
@@ -223,7 +223,7 @@ def test_rows_opened_again_are_none(stores: Callable[[str], Store], device: Make
 
 def test_more_states_than_a_row_can_name_are_refused(tmp_path: Path) -> None:
     store = make_store(Case(random_model(5, 20), partitions=2), tmp_path / "s")
-    model = replace(ModelFacts.of(store, DISCOUNT), n_states=1 << 32)
+    model = replace(ModelFacts.of(store.facts, DISCOUNT), n_states=1 << 32)
     device = EmulatedDevice(1 << 20)
     with pytest.raises(OptionsError, match="fewer than 2\\^32 states"):
         DeviceRows(DeviceGroup([device]), [device.stream()], model)

@@ -213,7 +213,7 @@ def test_values_that_change_between_two_calls_are_seen_by_all_devices(stores: St
     kept = make_kept(store, 3, 2, SWEEPING)
     last = store.n_partitions - 1
     kept.improve(range(last))
-    states = np.arange(*store.partition_ptr[last:].tolist())
+    states = np.arange(*store.facts.partition_ptr[last:].tolist())
     evaluation = kept.backend.evaluation(1e-10, 10_000)
     while not evaluation.advance(0.0):
         pass
@@ -226,7 +226,7 @@ def test_values_that_change_between_two_calls_are_seen_by_all_devices(stores: St
 
 
 def test_each_device_has_its_part_of_the_rows_and_all_is_freed(stores: Stores) -> None:
-    model = ModelFacts.of(stores("double pendulum"), DISCOUNT)
+    model = ModelFacts.of(stores("double pendulum").facts, DISCOUNT)
     group = DeviceGroup(emulated_group(2))
     free = group.memory_free()
     rows = DeviceRows(group, group.streams(), model)
@@ -241,7 +241,7 @@ def test_each_device_has_its_part_of_the_rows_and_all_is_freed(stores: Stores) -
 
 @pytest.mark.parametrize("name", ["car", "double pendulum"])
 def test_the_plan_of_a_group_counts_the_rows_of_each_device(name: str, stores: Stores) -> None:
-    model = ModelFacts.of(stores(name), DISCOUNT)
+    model = ModelFacts.of(stores(name).facts, DISCOUNT)
     first, *others = emulated_group(3)
     backend = TiledBackend(first, TILE_STATES, others)
     layout, alone = (
@@ -250,7 +250,7 @@ def test_the_plan_of_a_group_counts_the_rows_of_each_device(name: str, stores: S
     sums = 24 * layout_of_rows._MAX_BLOCKS
     assert layout.device[ROWS] - sums < 0.5 * (alone.device[ROWS] - sums)
     backend.start(model, layout, None, None)
-    backend.open_rows(stores(name).coupling)
+    backend.open_rows(stores(name).facts.coupling)
     planned = sum(layout.device.values())
     assert all((1 << 26) - device.memory_free() <= planned for device in (first, *others))
     backend.close()
@@ -258,7 +258,7 @@ def test_the_plan_of_a_group_counts_the_rows_of_each_device(name: str, stores: S
 
 
 def test_the_device_with_the_least_room_decides_where_rows_lie(stores: Stores) -> None:
-    model = ModelFacts.of(stores("double pendulum"), DISCOUNT)
+    model = ModelFacts.of(stores("double pendulum").facts, DISCOUNT)
     whole = DeviceRows(group := DeviceGroup(emulated_group(2)), group.streams(), model)
     assert (whole.on_device, whole.solves) == (True, True)
     taken = (1 << 26) - min(group.memory_free())
@@ -278,7 +278,7 @@ def test_the_device_with_the_least_room_decides_where_rows_lie(stores: Stores) -
 def test_nothing_stays_on_the_other_devices_where_one_has_no_room(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = ModelFacts.of(stores("car"), DISCOUNT)
+    model = ModelFacts.of(stores("car").facts, DISCOUNT)
     first, second = emulated_group(2)
     group = DeviceGroup([first, second])
     monkeypatch.setattr(EmulatedDevice, "place", _refusing_after(5, EmulatedDevice.place))

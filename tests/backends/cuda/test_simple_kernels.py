@@ -88,7 +88,7 @@ def test_each_pass_gives_the_values_of_its_schedule(
     kernel: SimpleKernel, name: str, on: str, large: Callable[[str], Store]
 ) -> None:
     store = large(name)
-    facts = ModelFacts.of(store, 0.9)
+    facts = ModelFacts.of(store.facts, 0.9)
     skip_where_refused(kernel.word, store, 0.9)
     there, here = SimpleBackend(DEVICES[on](), kernel), ScheduledBackend(kernel)
     table, tolerance = store.read(0)[0], 0.0 if kernel.exact else 1e-12
@@ -132,7 +132,7 @@ def test_changes_bound_the_residual_only_where_a_pass_is_a_jacobi_sweep(
 
     schedule = schedules.jacobi if weight == 1.0 else relaxed
     store, backend = large("car"), ScheduledBackend(replace(PLAIN, schedule=schedule, exact=exact))
-    facts = ModelFacts.of(store, 0.9)
+    facts = ModelFacts.of(store.facts, 0.9)
     backend.start(facts, backend.layout(facts, Needs()), None, None)
     resident = backend.admit(backend.prepare(replace(store.read(0)[0], durations=np.empty(0))))
     report = backend.sweep([resident], SweepLimits(-1.0, 1)).report()
@@ -302,7 +302,7 @@ def test_policy_iteration_is_refused_since_no_rows_are_kept(
 
 def test_every_refusal_has_numbers_and_names_another_kernel(large: Callable[[str], Store]) -> None:
     wide = facts_with([0, 9], actions_per_state=7, successors_per_action=7)
-    everything = [ModelFacts.of(large(name), 0.9) for name in STORES] + [wide]
+    everything = [ModelFacts.of(large(name).facts, 0.9) for name in STORES] + [wide]
     refusals = [(k, reason) for k in SIMPLE_KERNELS for facts in everything if (reason := k.refuses(facts))]
     assert refusals
     for kernel, reason in refusals:
@@ -320,14 +320,14 @@ def test_bdi_buffered_refuses_rows_that_differ_and_rows_that_are_too_many(large:
 
 
 def test_a_device_without_memory_for_values_is_refused_in_bytes(large: Callable[[str], Store]) -> None:
-    facts, small = ModelFacts.of(large("car"), DISCOUNT), SimpleBackend(EmulatedDevice(100), PLAIN)
+    facts, small = ModelFacts.of(large("car").facts, DISCOUNT), SimpleBackend(EmulatedDevice(100), PLAIN)
     layout = small.layout(facts, Needs())
     with pytest.raises(MemoryBudgetError, match=r"899 states need .* which has 100 B free"):
         small.start(facts, layout, None, None)
 
 
 def test_a_workspace_is_in_the_plan_and_allocated(large: Callable[[str], Store]) -> None:
-    device, facts = EmulatedDevice(1 << 20), ModelFacts.of(large("car"), DISCOUNT)
+    device, facts = EmulatedDevice(1 << 20), ModelFacts.of(large("car").facts, DISCOUNT)
     without = SimpleBackend(device, PLAIN)
     backend = SimpleBackend(device, replace(PLAIN, workspace=lambda facts: 8 * facts.max_rows))
     planned, less = (each.layout(facts, Needs()).device for each in (backend, without))
@@ -345,7 +345,7 @@ def test_a_workspace_is_in_the_plan_and_allocated(large: Callable[[str], Store])
 @pytest.mark.parametrize("name", STORES)
 def test_no_partition_has_more_rows_than_are_planned_for(name: str, large: Callable[[str], Store]) -> None:
     store = large(name)
-    facts = ModelFacts.of(store, DISCOUNT)
+    facts = ModelFacts.of(store.facts, DISCOUNT)
     rows = max(store.read(p)[0].n_rows for p in range(store.n_partitions))
     assert rows == facts.max_rows if facts.actions_per_state else rows <= facts.max_rows <= 8 * rows
 
@@ -353,14 +353,14 @@ def test_no_partition_has_more_rows_than_are_planned_for(name: str, large: Calla
 @pytest.mark.parametrize("name", STORES)
 def test_no_partition_has_more_transitions_than_are_planned_for(name: str, large: Callable[[str], Store]) -> None:
     store = large(name)
-    facts = ModelFacts.of(store, DISCOUNT)
+    facts = ModelFacts.of(store.facts, DISCOUNT)
     most = max(store.read(p)[0].successors.size for p in range(store.n_partitions))
     uniform = facts.actions_per_state and facts.successors_per_action
     assert most == facts.most_transitions if uniform else most <= facts.most_transitions <= 4 * most
 
 
 def test_rdi_refuses_a_budget_without_room_for_its_results(large: Callable[[str], Store]) -> None:
-    facts = ModelFacts.of(large("uniform with durations"), DISCOUNT)
+    facts = ModelFacts.of(large("uniform with durations").facts, DISCOUNT)
     needed = 8 * (facts.most_transitions + facts.max_rows)
     backend = SimpleBackend(emulated(), RDI)
     assert backend.layout(facts, Needs()).device["workspace"] == aligned(needed)

@@ -46,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def visited(backend: SimpleBackend | ScheduledBackend, store: Store, change: float = CHANGE, most: int = MOST) -> int:
     """Passes of the first visit."""
-    facts = ModelFacts.of(store, DISCOUNT)
+    facts = ModelFacts.of(store.facts, DISCOUNT)
     backend.load_code(facts, policy_rows=False)
     backend.start(facts, backend.layout(facts, Needs()), None, None)
     found = backend.sweep([backend.admit(backend.prepare(store.read(0)[0]))], SweepLimits(change, most)).report()
@@ -90,7 +90,7 @@ def test_no_visit_makes_more_passes_than_its_limit(test: str, store: Store) -> N
 
 @pytest.mark.parametrize(("test", "copied"), [("states:1", 266), ("states:9", 266), ("blocks:1", 2), ("blocks:9", 2)])
 def test_what_is_copied_is_in_the_plan_of_the_host(test: str, copied: int, store: Store) -> None:
-    facts = ModelFacts.of(store, DISCOUNT)
+    facts = ModelFacts.of(store.facts, DISCOUNT)
     layout = SimpleBackend(emulated(), with_test(test)).layout(facts, Needs())
     assert layout.host == {"changes": 8 * copied}
     without = SimpleBackend(emulated(), PLAIN).layout(facts, Needs())

@@ -194,7 +194,7 @@ def test_frames_and_tables_give_the_same_values(name: str, stores: Callable[[str
     for frames in (True, False):
         engine = Engine(store, 0.9, emulated())
         if not frames:
-            engine.read = store.read
+            engine.backend._read = store.read
         engine.load(*range(store.n_partitions))
         for p in range(store.n_partitions):
             engine.sweep(p, SweepLimits(-1.0, 1, -1.0))

@@ -107,7 +107,7 @@ def test_what_each_device_allocates_is_at_most_what_was_planned(name: str, store
 
 
 def test_the_device_with_least_memory_counts(stores: Callable[[str], Store]) -> None:
-    model = ModelFacts.of(stores("car"), 0.9)
+    model = ModelFacts.of(stores("car").facts, 0.9)
     order = Order(0)
     devices = EmulatedDevice(1 << 26, 0, order), EmulatedDevice(1 << 11, 1, order)
     backend = TiledBackend(devices[0], TILE_STATES, devices[1:])
@@ -118,7 +118,7 @@ def test_the_device_with_least_memory_counts(stores: Callable[[str], Store]) -> 
 
 
 def test_a_cache_is_of_each_device(stores: Callable[[str], Store]) -> None:
-    model = ModelFacts.of(stores("car"), 0.9)
+    model = ModelFacts.of(stores("car").facts, 0.9)
     devices = emulated_group(2)
     alone, together = TiledBackend(emulated(), TILE_STATES), TiledBackend(devices[0], TILE_STATES, devices[1:])
     whole = [backend.layout(model, Needs()) for backend in (alone, together)]

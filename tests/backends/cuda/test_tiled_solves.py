@@ -43,7 +43,7 @@ from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.model.solution import Outcome, Solution
-from ooc_mdp.model.table_source import TableSource
+from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver import local as solver
@@ -71,7 +71,7 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
     """Solves by the tiled engine with a cache of some slots."""
 
     def run(
-        store: TableSource,
+        store: Table,
         make_device: MakeDevice,
         *,
         slots: int | None = None,
@@ -83,7 +83,9 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
         monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(make_device(), TILE_STATES))
         chosen = SolveOptions(device="cuda:0", **options)
         if slots is not None:
-            layout = layout_of(TiledBackend(emulated(), TILE_STATES), ModelFacts.of(store, chosen.discount), slots)
+            layout = layout_of(
+                TiledBackend(emulated(), TILE_STATES), ModelFacts.of(store.facts, chosen.discount), slots
+            )
             chosen = replace(chosen, cache=CacheSize(size=layout.cache_bytes))
         return solver.solve(store, chosen, RunOptions(output, resume=resume, time_limit=time_limit))
 
@@ -341,7 +343,7 @@ def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size
         solve(store, device, discount=discount, epsilon=1e-1, device_memory=least - 1)
     solution = solve(store, device, discount=discount, epsilon=1e-1, device_memory=least)
     assert solution.outcome.proved
-    model = ModelFacts.of(store, discount)
+    model = ModelFacts.of(store.facts, discount)
     slot = TiledBackend(device(), TILE_STATES).layout(model, Needs()).entry_bytes
     assert slot is not None
     assert solution.statistics.cache_peak_bytes == solution.statistics.cache_bytes == slot
@@ -400,7 +402,7 @@ def test_what_is_page_locked_beside_tables_on_their_way_is_what_was_planned(stor
 
 def test_a_device_without_memory_is_refused_by_name(stores: Callable[[str], Store]) -> None:
     store = stores("gridworld")
-    model = ModelFacts.of(store, 0.9)
+    model = ModelFacts.of(store.facts, 0.9)
     backend = TiledBackend(EmulatedDevice(1 << 10), TILE_STATES)
     with pytest.raises(MemoryBudgetError, match=r"values, policy and tiles of 99 states need .* on emulated:0"):
         backend.start(model, layout_of(backend, model, 4), None, None)

@@ -72,7 +72,7 @@ def in_few_blocks(kernel: SimpleKernel, store: Store, blocks: int, threads: int)
 
 def passes(backend: SimpleBackend | ScheduledBackend, store: Store, count: int) -> FloatArray:
     """The values after some passes."""
-    facts = ModelFacts.of(store, 0.9)
+    facts = ModelFacts.of(store.facts, 0.9)
     backend.load_code(facts, policy_rows=False)
     backend.start(facts, backend.layout(facts, Needs()), np.random.default_rng(5).normal(size=store.n_states), None)
     backend.sweep([backend.admit(backend.prepare(store.read(0)[0]))], SweepLimits(-1.0, count)).report()
@@ -129,4 +129,4 @@ def test_the_workspace_of_carries_holds_one_a_warp(skewed: Callable[[str], Store
     for name in LENGTHS:
         store, table = skewed(name), skewed(name).read(0)[0]
         needed = 8 * (table.n_rows + -(-table.successors.size // 32))
-        assert TRANSITION_SEGMENTS.workspace(ModelFacts.of(store, 0.9)) >= needed
+        assert TRANSITION_SEGMENTS.workspace(ModelFacts.of(store.facts, 0.9)) >= needed

@@ -85,7 +85,7 @@ def test_a_table_read_back_equals_the_rows_written(
         group = zarr.open_group(path, mode="r")
         for p in range(store.n_partitions):
             table, n_bytes = store.read(p)
-            assert (table.nbytes, n_bytes) == (store.partition_bytes[p], store.chunk_bytes[p])
+            assert (table.nbytes, n_bytes) == (store.facts.partition_bytes[p], store.chunk_bytes[p])
             for name, meta in store.fields.items():
                 values, _ = store.read_field(name, p)
                 padded = group[store.chunk_name(name, p).rpartition("/")[0]][p]
@@ -164,14 +164,14 @@ def test_the_coupling_row_is_the_largest_mass_into_each_partition(tmp_path: Path
         )
     )
     store = convert(ModelSource(model), tmp_path / "s", ConvertOptions(shape=(5,), partitions=2))
-    coupling = store.coupling
-    assert store.partition_ptr.tolist() == [0, 2, 5]
+    coupling = store.facts.coupling
+    assert store.facts.partition_ptr.tolist() == [0, 2, 5]
     assert coupling.ptr.tolist() == [0, 2, 3]
     assert coupling.partitions.tolist() == [0, 1, 1]
     assert (coupling.mass >= [0.5, 1.0, 1.0]).all()
     assert coupling.mass == pytest.approx([0.5, 1.0, 1.0], rel=1e-11)
-    assert store.reward_range.tolist() == [[0, 0], [0, 9]]
-    assert store.max_successors.tolist() == [2, 1]
+    assert store.facts.reward_range.tolist() == [[0, 0], [0, 9]]
+    assert store.facts.max_successors.tolist() == [2, 1]
 
 
 class FailingSource(ModelSource):
@@ -292,7 +292,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), "float32"])
 def test_numbers_and_types_of_numpy_are_options_too(tmp_path: Path, dtype: Any) -> None:
     store = ooc_mdp.generate("GW-16x4", tmp_path / "s", partition_size=np.int64(1 << 14), dtype=dtype)  # type: ignore[arg-type]
-    assert store.attributes["dtype"] == "float32"
+    assert store.facts.attributes["dtype"] == "float32"
     again = ooc_mdp.generate("GW-16x4", tmp_path / "t", partition_size=1 << 14, dtype="float32")
     assert store.fingerprint == again.fingerprint
 
@@ -349,10 +349,10 @@ def test_attributes_say_where_a_store_comes_from(tmp_path: Path) -> None:
         progress=lambda *step: steps.append(step),
     )
     assert store.sense == "min"
-    assert store.attributes["geometry"] == {"shape": [5, 6], **geometry}
-    assert store.attributes["state_order"]["edges"] == [[0, 2, 4, 5], [0, 4, 6]]
-    assert store.attributes["provenance"]["source"] == "model"
-    assert store.attributes["provenance"]["options"] == {"states": 30}
+    assert store.facts.attributes["geometry"] == {"shape": [5, 6], **geometry}
+    assert store.facts.attributes["state_order"]["edges"] == [[0, 2, 4, 5], [0, 4, 6]]
+    assert store.facts.attributes["provenance"]["source"] == "model"
+    assert store.facts.attributes["provenance"]["options"] == {"states": 30}
     assert steps[-1] == ("finish", 6, 6)
     assert store.n_partitions == 6
 
@@ -372,9 +372,11 @@ def test_a_grid_is_cut_into_as_many_blocks_along_each_axis_as_asked(tmp_path: Pa
     problem = make_problem("mountain-car", {"grid": "30,20"})
     store = generate(problem, tmp_path / "s", ConvertOptions(partition_grid=(4, 3), dtype="float32"))
     assert store.n_partitions == 12
-    assert store.attributes["state_order"]["edges"] == [[0, 7, 15, 22, 30], [0, 6, 13, 20]]
-    assert store.attributes["geometry"] == {**problem.geometry(), "shape": [30, 20]}
-    assert [axis["name"] for axis in store.attributes["geometry"]["axes"]] == [a.name for a in problem.problem.axes]
+    assert store.facts.attributes["state_order"]["edges"] == [[0, 7, 15, 22, 30], [0, 6, 13, 20]]
+    assert store.facts.attributes["geometry"] == {**problem.geometry(), "shape": [30, 20]}
+    assert [axis["name"] for axis in store.facts.attributes["geometry"]["axes"]] == [
+        a.name for a in problem.problem.axes
+    ]
     for blocks in [(4,), (31, 2)]:
         with pytest.raises(OptionsError, match=r"cannot be cut into .* blocks; give a number for each axis"):
             generate(problem, tmp_path / "t", ConvertOptions(partition_grid=blocks))

@@ -180,8 +180,8 @@ class DeviceProblem(DiscretisedProblem):
     """A discretised problem whose rows a device computes."""
 
     def __init__(self, discretised: DiscretisedProblem, source: ControlRows) -> None:
-        self.__dict__.update(discretised.__dict__)
-        self.source = source
+        super().__init__(discretised.problem, discretised.options)
+        self.file, self.source = discretised.file, source
 
     def rows(self, states: IntArray) -> Rows:
         """Rows of the given states (int64 [n], any order)."""

@@ -28,6 +28,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
 
 __all__ = ["TABLE", "SimpleBackend"]
@@ -141,7 +142,12 @@ class SimpleBackend(SimpleSweeps):
         }
 
     def start(
-        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+        self,
+        model: ModelFacts,
+        layout: Layout,
+        values: FloatArray | None,
+        policy: npt.NDArray[np.int32] | None,
+        loader: Loader | None = None,
     ) -> None:
         """Copy the values over and allocate what every visit needs.
 
@@ -150,7 +156,7 @@ class SimpleBackend(SimpleSweeps):
         MemoryBudgetError : the device has not so much memory.
         """
         self.close()
-        self._model = model
+        self._model, self._loader = model, loader
         self._stream = self._device.stream()
         sizes = self._sizes(model)
         try:

@@ -13,10 +13,9 @@ what is allocated beside slots, `launches.py` how sweeps are launched.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
 
 __all__ = ["TiledBackend"]
@@ -143,7 +143,12 @@ class TiledBackend:
     # ---------------------------------------------------------------------------------------------------- start
 
     def start(
-        self, model: ModelFacts, layout: Layout, values: FloatArray | None, policy: npt.NDArray[np.int32] | None
+        self,
+        model: ModelFacts,
+        layout: Layout,
+        values: FloatArray | None,
+        policy: npt.NDArray[np.int32] | None,
+        loader: Loader | None = None,
     ) -> None:
         """Copy the values over, and allocate what every visit needs and as many slots as a batch has partitions."""
         self.close()
@@ -165,6 +170,7 @@ class TiledBackend:
             self._group, self._streams, model, self._tiling, self._layout, self._memory, division
         )
         self._open_loaders()
+        self._read = None if loader is None else self._loaders[0].reader(loader)
         tiles, kernels = self._tiling.total, self._launches.kernels
         self._outside = TileExchange(self._group, self._streams, kernels, self._memory, tiles, division)
         if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
@@ -211,9 +217,11 @@ class TiledBackend:
 
     # ---------------------------------------------------------------------------------------------------- loads
 
-    def reader(self, source: Any) -> Callable[[int], tuple[Any, int]] | None:
-        """Reads a source's frames for `prepare`, if it has frames that the device decodes."""
-        return self._loaders[0].reader(source) if source.stored_fields else None
+    def fetch(self, p: int) -> tuple[Resident, int]:
+        """Read partition p, as frames that a device decodes where it is stored so, and bring it to its device."""
+        assert self._read is not None  # a loader was given to `start`
+        table, n_bytes = self._read(p)
+        return self.prepare(table), n_bytes
 
     def prepare(self, table: PartitionTable | Frames) -> Resident:
         """Bring a table to the device and lay it out in a slot; on any thread, overlapping the sweeps.

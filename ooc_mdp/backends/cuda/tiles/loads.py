@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,9 @@ from ooc_mdp.backends.layout import SlotsTooSmall
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable, RawPartition
+from ooc_mdp.model.table import Loader
 
-__all__ = ["TABLE_FIELDS", "FrameSource", "Frames", "TileLoader"]
+__all__ = ["TABLE_FIELDS", "Frames", "TileLoader"]
 
 _PIPELINES = 6
 """Loads that the device works on at the same time."""
@@ -48,14 +49,6 @@ _FAULTS = 4
 """Error words of a pipeline's kernels: that of lay_out, then the decoder's."""
 
 Bytes = npt.NDArray[np.uint8]
-
-
-class FrameSource(Protocol):
-    """A source whose partitions can be read as they are on disk (`ooc_mdp.store.frames`)."""
-
-    def read_frames(self, p: int, into: Bytes) -> RawPartition:
-        """Partition p's chunks, checked but not decompressed, in the caller's memory."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +155,18 @@ class TileLoader:
         error_words = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
         return _Pipeline(stream, frames, self._device.allocate(scratch), small, faults, host, error_words)
 
-    def reader(self, source: FrameSource) -> Callable[[int], tuple[Frames, int]] | None:
-        """Reads a partition's frames for :meth:`load`, and says how many bytes came from disk; None if it cannot."""
-        return None if self._decoder is None else partial(self._read, source, self._decoder)
+    def reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable | Frames, int]]:
+        """Reads a partition for :meth:`load`, its frames where it has some, and says how many bytes came from disk."""
+        if self._decoder is None or loader.read_frames is None:
+            return loader.read
+        return partial(self._read, loader.read_frames, self._decoder)
 
-    def _read(self, source: FrameSource, decoder: DeviceDecoder, p: int) -> tuple[Frames, int]:
+    def _read(
+        self, read_frames: Callable[[int, Bytes], RawPartition], decoder: DeviceDecoder, p: int
+    ) -> tuple[Frames, int]:
         buffer = self._buffer(decoder.buffer_bytes)
         try:
-            raw = source.read_frames(p, buffer[PLAN_BYTES:])
+            raw = read_frames(p, buffer[PLAN_BYTES:])
             return Frames(buffer, decoder.plan(raw, buffer)), raw.read_bytes
         except BaseException:
             self._buffers.put(buffer)
