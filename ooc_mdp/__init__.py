@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         StoreError,
         UndefinedTotalError,
     )
+    from ooc_mdp.model.criterion import Discounted, TotalReward
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
 
@@ -25,6 +26,7 @@ __all__ = [
     "Certificate",
     "ClusterError",
     "ControlProblem",
+    "Discounted",
     "InputError",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -34,6 +36,7 @@ __all__ = [
     "Solution",
     "SolveStatistics",
     "StoreError",
+    "TotalReward",
     "UndefinedTotalError",
     "__version__",
     "convert",
@@ -60,6 +63,7 @@ _ROOMS = {
         "StoreError",
         "UndefinedTotalError",
     ),
+    "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
 }

@@ -32,6 +32,7 @@ from ooc_mdp.arguments import (
     maybe,
 )
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.criterion import criterion_at, criterion_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from ooc_mdp.events import SolveWatcher, Watcher
+    from ooc_mdp.model.criterion import Criterion
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
     from ooc_mdp.problems.control import DiscretisedProblem, State
@@ -82,7 +84,7 @@ def _path(given: AnyPath | None) -> Path | None:
 
 
 @check_types(
-    store=TABLE,
+    table=TABLE,
     method=TEXT,
     priority=maybe(TEXT),
     cache=maybe(CACHE),
@@ -102,9 +104,10 @@ def _path(given: AnyPath | None) -> Path | None:
     stage=maybe(PATH),
 )
 def solve(
-    store: Table | AnyPath,
-    discount: float,
+    table: Table | AnyPath,
+    criterion: Criterion | float | None = None,
     *,
+    discount: float | None = None,
     epsilon: float | None = None,
     residual: float | None = None,
     method: MethodName = "auto",
@@ -130,13 +133,14 @@ def solve(
     worker_timeout: float = DEFAULT_WORKER_TIMEOUT,
     stage: AnyPath | None = None,
 ) -> Solution:
-    """Solve the MDP of a store to a proved error, through a partition cache of bounded size.
+    """Solve the MDP of a table to a proved error, through a partition cache of bounded size.
 
     Parameters
     ----------
-    store : an open store or its path; or a problem from :func:`open_problem`.
-    discount : gamma in [0, 1]; a (state, action) of duration tau is discounted by gamma**tau. 1 asks for undiscounted
-        totals (``docs/guides/undiscounted.md``).
+    table : an open store or its path; or a problem from :func:`open_problem`.
+    criterion : what is asked: ``Discounted(0.95)``, or ``TotalReward()`` (``docs/guides/undiscounted.md``).
+    discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
+        action) of duration tau is discounted by gamma**tau.
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
     method, priority, sweeps_per_visit : see :class:`~ooc_mdp.options.SolveOptions`.
@@ -169,7 +173,7 @@ def solve(
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
     options = SolveOptions(
-        discount=discount,
+        criterion_of(criterion, discount),
         epsilon=epsilon,
         residual=residual,
         method=method,
@@ -185,7 +189,7 @@ def solve(
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
     asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
     cluster = requested_cluster(asked)
-    return solve_with(lambda: _opened(store), options, run, cluster, progress=progress, note=note)
+    return solve_with(lambda: _opened(table), options, run, cluster, progress=progress, note=note)
 
 
 def solve_with(
@@ -222,7 +226,7 @@ def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | No
 
         check_options(options, run)
         return partial(solve_distributed, asked=cluster)
-    if options.discount == 1:
+    if options.question.own_method is not None:
         from ooc_mdp.undiscounted.totals import solve as solve_totals
 
         return solve_totals
@@ -285,7 +289,7 @@ def verify(
         opened = unsaved_result(result, table)
     else:
         opened = result if isinstance(result, Result) else open_result(result)
-    if opened.solution.discount == 1:
+    if criterion_at(opened.solution.discount).own_method is not None:
         from ooc_mdp.undiscounted.verify import verify as verify_totals
 
         return verify_totals(table, opened, progress, other_store=other_store, note=note)

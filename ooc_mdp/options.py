@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from ooc_mdp.arguments import MOST, real_number, whole_number
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.criterion import Criterion, criterion_of
 from ooc_mdp.quoting import quote
 
 if TYPE_CHECKING:
@@ -199,9 +200,8 @@ class Stopping:
 class SolveOptions:
     """Everything that steers a solve."""
 
-    discount: float
-    """gamma in [0, 1]; a pair of duration tau is discounted by gamma**tau. 1 asks for undiscounted totals, for which
-    there is one method (`ooc_mdp.undiscounted.totals`), on the CPU."""
+    criterion: Criterion | float
+    """What is asked for; a number is the short form of `Discounted`."""
     epsilon: float | None = None
     """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
     residual: float | None = None
@@ -229,6 +229,16 @@ class SolveOptions:
     """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
 
     @property
+    def question(self) -> Criterion:
+        """The criterion, whichever form it was given in."""
+        return cast(Criterion, self.criterion)
+
+    @property
+    def discount(self) -> float:
+        """What a value one unit of time later counts now."""
+        return self.question.discount
+
+    @property
     def cache_size(self) -> CacheSize:
         """The cache's budget where it does not follow from a device's."""
         return self.cache or CacheSize(size=256 << 20)
@@ -249,11 +259,10 @@ class SolveOptions:
         return (self.priority or "").startswith("exact-")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "criterion", criterion_of(self.criterion))
         self._take_plain_numbers()
-        if not 0 <= self.discount <= 1:
-            raise OptionsError(f"the discount must be at least 0 and at most 1, not {self.discount}")
-        if self.discount == 1:
-            self._check_undiscounted()
+        if self.question.own_method is not None:
+            self._check_unsteered(self.question.own_method)
         for name in ("epsilon", "residual"):
             _check_positive(name, getattr(self, name))
         if self.epsilon is not None and self.residual is not None:
@@ -285,23 +294,24 @@ class SolveOptions:
 
     def _take_plain_numbers(self) -> None:
         """Keep Python's own numbers, whatever kind was given; refuse what is none."""
-        for name in ("discount", "epsilon", "residual"):
+        for name in ("epsilon", "residual"):
             value = getattr(self, name)
-            if value is not None or name == "discount":
+            if value is not None:
                 object.__setattr__(self, name, real_number(name, value))
         object.__setattr__(self, "sweeps_per_visit", whole_number("sweeps_per_visit", self.sweeps_per_visit))
         if self.device_memory is not None:
             object.__setattr__(self, "device_memory", whole_number("device memory", self.device_memory))
 
-    def _check_undiscounted(self) -> None:
-        """Refuse what steers methods for discounts below 1."""
+    def _check_unsteered(self, method: str) -> None:
+        """Refuse what steers other methods than the one that the criterion has."""
+        option = self.question.option
         if self.device not in ("auto", "cpu") or self.device_memory is not None:
-            raise OptionsError("discount 1 is solved on the CPU only; give --device cpu, or a discount below 1")
+            raise OptionsError(f"{option} is solved on the CPU only; give --device cpu, or a discount below 1")
         steered = self.effective_method != "auto" or self.sweeps_per_visit != 1
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:
             raise OptionsError(
-                "discount 1 has a method of its own, interval iteration; leave out --method, --priority, "
-                "--sweeps-per-visit, --sweep-order and --kernel"
+                f"{option} has a method of its own, {method}; leave out --method, --priority, --sweeps-per-visit, "
+                "--sweep-order and --kernel"
             )
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.options import (
     CacheSize,
     ClusterOptions,
@@ -116,14 +117,15 @@ def test_a_share_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"discount": 1.0 + 1e-15}, "the discount must be at least 0 and at most 1, not 1.0000000000000"),
-        ({"discount": 1.0, "device": "cuda:0"}, "discount 1 is solved on the CPU only; give --device cpu"),
-        ({"discount": 1.0, "kernel": "plain"}, "discount 1 has a method of its own"),
-        ({"discount": 1.0, "device_memory": 1 << 30}, "discount 1 is solved on the CPU only"),
-        ({"discount": 1.0, "method": "vi"}, "discount 1 has a method of its own"),
-        ({"discount": 1.0, "priority": "h1"}, "discount 1 has a method of its own"),
-        ({"discount": -0.1}, "the discount must be"),
-        ({"discount": float("nan")}, "the discount must be"),
+        ({"criterion": 1.0 + 1e-15}, "the discount must be at least 0 and below 1, not 1.0000000000000"),
+        ({"criterion": TotalReward(), "device": "cuda:0"}, "--total is solved on the CPU only; give --device cpu"),
+        ({"criterion": TotalReward(), "kernel": "plain"}, "--total has a method of its own"),
+        ({"criterion": TotalReward(), "device_memory": 1 << 30}, "--total is solved on the CPU only"),
+        ({"criterion": TotalReward(), "method": "vi"}, "--total has a method of its own"),
+        ({"criterion": TotalReward(), "priority": "h1"}, "--total has a method of its own"),
+        ({"criterion": 1}, r"discount 1 is no discount; give --total \(in Python TotalReward\(\)\)"),
+        ({"criterion": -0.1}, "the discount must be"),
+        ({"criterion": float("nan")}, "the discount must be"),
         ({"epsilon": 0.0}, "epsilon must be a positive number, not 0.0"),
         ({"epsilon": float("inf")}, "epsilon must be"),
         ({"residual": float("nan")}, "residual must be"),
@@ -140,11 +142,11 @@ def test_a_share_is_a_number() -> None:
 )
 def test_options_out_of_range_or_at_odds_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionsError, match=message):
-        SolveOptions(**({"discount": 0.9} | options))
+        SolveOptions(**({"criterion": 0.9} | options))
 
 
 def test_numbers_of_numpy_become_pythons_own() -> None:
-    figures = {"discount": np.float32(0.5), "epsilon": np.float16(0.25)}
+    figures = {"criterion": np.float32(0.5), "epsilon": np.float16(0.25)}
     options = SolveOptions(**figures, method="vi", sweeps_per_visit=np.int32(2))  # type: ignore[arg-type]
     for name, value in {"discount": 0.5, "epsilon": 0.25, "sweeps_per_visit": 2}.items():
         assert getattr(options, name) == value
@@ -160,11 +162,11 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"discount": "0.9"}, "discount is '0.9', which is no number"),
-        ({"discount": None}, "discount is None, which is no number"),
-        ({"discount": np.array([0.9])}, "discount is array.*, which is no number"),
+        ({"criterion": "0.9"}, "discount is '0.9', which is no number"),
+        ({"criterion": None}, "neither is given"),
+        ({"criterion": np.array([0.9])}, "discount is array.*, which is no number"),
         ({"method": "vi", "sweeps_per_visit": 2.5}, "sweeps_per_visit is 2.5, which is no whole number"),
-        ({"discount": True}, "discount is True, which is no number"),
+        ({"criterion": True}, "discount is True, which is no number"),
         ({"method": "vi", "sweeps_per_visit": True}, "sweeps_per_visit is True, which is no whole number"),
         ({"device_memory": 2.5e9}, "device memory is 2500000000.0, which is no whole number"),
         ({"epsilon": 10**400}, "epsilon is larger than any float; give a number of at most 1e308"),
@@ -178,7 +180,7 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
 )
 def test_what_is_no_number_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionsError, match=message):
-        SolveOptions(**({"discount": 0.9} | options))
+        SolveOptions(**({"criterion": 0.9} | options))
 
 
 @pytest.mark.parametrize(
@@ -206,9 +208,9 @@ def test_a_size_that_is_neither_text_nor_whole_is_refused(size: Any) -> None:
 
 
 def test_options_do_not_change() -> None:
-    options = SolveOptions(discount=0.0)
+    options = SolveOptions(0.0)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        options.discount = 0.5  # type: ignore[misc]
+        options.criterion = 0.5  # type: ignore[misc]
 
 
 def test_the_cache_is_256_mib_unless_said_otherwise() -> None:

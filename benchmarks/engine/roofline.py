@@ -195,7 +195,7 @@ def sweeps(options: argparse.Namespace, said: str, shape: str | None, copy: floa
 def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels: Kernels) -> dict[str, Any]:
     """Rounds of one backup of every state, all partitions resident; seconds of one."""
     backend = select_backend(options.device, kernel=kernels)
-    how = SolveOptions(discount=options.discount, cache=CacheSize(share=1.0), device=options.device)
+    how = SolveOptions(options.discount, cache=CacheSize(share=1.0), device=options.device)
     model = ModelFacts.of(source.facts, how.discount)
     try:
         residents, slot = all_resident(backend, model, source, options.loading_threads)

@@ -27,6 +27,7 @@ from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 from ooc_mdp.cli.options import OverwriteOption
 from ooc_mdp.distributed.placement import PLACEMENTS
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.criterion import Criterion, TotalReward, criterion_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -44,6 +45,7 @@ from ooc_mdp.options import (
 
 __all__ = [
     "ClusterChoices",
+    "CriterionChoices",
     "GroupedCommand",
     "RunChoices",
     "SolveChoices",
@@ -124,6 +126,24 @@ _TARGET, _METHOD, _MEMORY = "What is proved", "Method", "Memory and device"
 
 
 @dataclass(frozen=True, slots=True)
+class CriterionChoices:
+    """What is asked of the table: exactly one of the fields is given."""
+
+    heading: ClassVar[str] = "Criterion (one of these)"
+
+    discount: Annotated[
+        float | None, typer.Option(help="Discount per step (or unit of duration), at least 0 and below 1.")
+    ] = None
+    total: Annotated[bool, typer.Option("--total", help="Total reward until the process ends, without a discount.")] = (
+        False
+    )
+
+    def criterion(self) -> Criterion:
+        """The criterion that is asked for."""
+        return criterion_of(TotalReward() if self.total else None, self.discount)
+
+
+@dataclass(frozen=True, slots=True)
 class SolveChoices:
     """What is proved, by which method, in how much memory."""
 
@@ -195,10 +215,10 @@ class SolveChoices:
         ),
     ] = None
 
-    def options(self, discount: float) -> SolveOptions:
+    def options(self, criterion: Criterion) -> SolveOptions:
         """The options of `api.solve_with`."""
         return SolveOptions(
-            discount=discount,
+            criterion,
             epsilon=self.epsilon,
             residual=self.residual,
             method=self.method,

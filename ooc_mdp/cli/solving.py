@@ -12,6 +12,7 @@ import typer
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import (
     ClusterChoices,
+    CriterionChoices,
     GroupedCommand,
     RunChoices,
     SolveChoices,
@@ -24,12 +25,10 @@ __all__ = ["export", "solve", "verify"]
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(SolveChoices, RunChoices, ClusterChoices)
+@with_choices(CriterionChoices, SolveChoices, RunChoices, ClusterChoices)
 def solve(
     store: StoreArgument,
-    discount: Annotated[
-        float, typer.Option(help="Discount per step (or unit of duration), 0 to 1; 1: undiscounted totals.")
-    ],
+    asked: CriterionChoices,
     choices: SolveChoices,
     run: RunChoices,
     cluster: ClusterChoices,
@@ -47,7 +46,7 @@ def solve(
     from ooc_mdp.report.summaries import print_solution
     from ooc_mdp.report.terminal import print_note
 
-    options, asked = choices.options(discount), run.options()
+    options, around = choices.options(asked.criterion()), run.options()
     spread = cluster.options()
     line = SolveProgressLine()
 
@@ -58,7 +57,7 @@ def solve(
 
             stack.enter_context(silence_dask())
         table = partial(api.open_store, store, trust=trust, note=print_note)
-        solution = api.solve_with(table, options, asked, spread, progress=line, note=print_note)
+        solution = api.solve_with(table, options, around, spread, progress=line, note=print_note)
     figures = solution.summary()
     if as_json:
         print_json(figures)

@@ -162,7 +162,7 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
 
     Raises
     ------
-    OptionsError : discount 1, exact priorities, a trace, or an unknown device or kernel.
+    OptionsError : a criterion with a method of its own, exact priorities, a trace, or an unknown device or kernel.
     """
     cuda_numbers(options.device, visible=0)
     device_kernels(options.kernel, options.stopping)
@@ -170,8 +170,10 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
         raise OptionsError(
             "a trace is of one process: leave out --trace, or --workers and --scheduler (in Python trace, or workers)"
         )
-    if options.discount == 1:
-        raise OptionsError("discount 1 is solved on one machine only; leave --workers and --scheduler out")
+    if options.question.own_method is not None:
+        raise OptionsError(
+            f"{options.question.option} is solved on one machine only; leave --workers and --scheduler out"
+        )
     if options.exact_priorities:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")
 

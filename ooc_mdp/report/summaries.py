@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ooc_mdp.model.criterion import criterion_at
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable, shorten
@@ -83,9 +84,10 @@ def print_result(facts: dict[str, Any]) -> None:
 def print_checkpoint(facts: dict[str, Any]) -> None:
     """What a checkpoint belongs to and how its solve continues, from `inspect_checkpoint`."""
     identity, statistics = facts["identity"], facts["statistics"]
-    discount = identity.get("discount", "D")
+    discount = identity.get("discount")
+    question = "--discount D" if discount is None else criterion_at(discount).option
     rows = [
-        ("continue with", f"ooc-mdp solve STORE --discount {discount} --output {facts['output']} --resume"),
+        ("continue with", f"ooc-mdp solve STORE {question} --output {facts['output']} --resume"),
         *((name, str(value)) for name, value in identity.items()),
         ("written", facts["written"]),
         *((name, str(value)) for name, value in statistics.items() if name != "workers"),

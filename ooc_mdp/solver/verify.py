@@ -60,13 +60,13 @@ class Verification:
     residual: float
     """Largest |opt_a Q_a - V| over all states."""
     error_bound: float
-    """||V - V*|| is at most this: the largest normalised residual, rounding included; at discount 1 the distance to the
-    lower and upper values, infinite where they are not inductive."""
+    """||V - V*|| is at most this: the largest normalised residual, rounding included; of total rewards the distance to
+    the lower and upper values, infinite where they are not inductive."""
     claimed_bound: float
     """What the result's certificate says."""
     worst_state: int
-    """A state of the partition with the largest normalised residual (source numbering): that partition's first. At
-    discount 1 a state where the check fails, else that with the largest error."""
+    """A state of the partition with the largest normalised residual (source numbering): that partition's first. Of
+    total rewards a state where the check fails, else that with the largest error."""
     invalid_policy_states: int
     """States whose policy names an action that they do not have, or none where they have one."""
     bytes_read: int

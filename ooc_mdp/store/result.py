@@ -3,7 +3,7 @@
     value    float64   in the source's state order and sign
     policy   int32     the state's own action index, -1 where it has none
     action   int64     the source's number of that action, where it does not number them 0, 1, ...
-    lower, upper  float64   bounds on V*, at discount 1 only
+    lower, upper  float64   bounds on V*, of total rewards only
 
 each of the grid's shape where the table has one, with coordinates; and history/, how the solve progressed. Attributes,
 a closed list: format, format_version, of, solution, about, and the seal of :mod:`ooc_mdp.store.sealed_group`.

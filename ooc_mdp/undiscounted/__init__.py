@@ -1,1 +1,1 @@
-"""Total rewards and reachability: solves at discount 1."""
+"""Total rewards: solves without a discount."""

@@ -113,7 +113,8 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> Analysis:
     source = tables.source
     if source.n_states >= NO_COMPONENT:
         raise OptionsError(
-            f"discount 1 is for fewer than {NO_COMPONENT} states, not {source.n_states}; give a discount below 1"
+            f"total rewards are solved for fewer than {NO_COMPONENT} states, not {source.n_states}; give a discount "
+            f"below 1"
         )
     blocks = end_components(tables, neighbours, NO_REWARD)
     zero_reward = _representatives(blocks)
@@ -268,7 +269,7 @@ def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: 
         total = "minus infinity" if source.sense == "max" else "infinite"
         bad = "negative" if source.sense == "max" else "positive"
         raise UndefinedTotalError(
-            f"with discount 1 the total reward of {named(source, never)} is {total}: from there no policy ever ends "
+            f"without a discount the total reward of {named(source, never)} is {total}: from there no policy ever ends "
             f"the process or reaches states where it may stay without reward, and {bad} rewards never cease; give a "
             f"discount below 1, or let these states reach one without action, a row of infinite duration or a "
             f"self-loop of reward 0",

@@ -21,7 +21,7 @@ def infinite(source: Table, states: IntArray, sign: float, why: str) -> Undefine
     """The refusal of states among which good rewards are collected again and again."""
     total, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
     return UndefinedTotalError(
-        f"with discount 1 the total reward of {named(source, states)} is {total}: a policy may stay among these "
+        f"without a discount the total reward of {named(source, states)} is {total}: a policy may stay among these "
         f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
         f"process where such a reward is paid",
         some(source, states),
@@ -31,7 +31,7 @@ def infinite(source: Table, states: IntArray, sign: float, why: str) -> Undefine
 def undecided(source: Table, states: IntArray, least: float, most: float) -> UndefinedTotalError:
     """The refusal of states among which rewards of both signs balance, as far as float64 can tell."""
     return UndefinedTotalError(
-        f"discount 1 is not supported here: a policy may stay for ever among {named(source, states)}, where "
+        f"total rewards are not supported here: a policy may stay for ever among {named(source, states)}, where "
         f"rewards of both signs balance (the best mean reward a step is between {least:.3g} and {most:.3g}, "
         f"and cannot be told from 0 at values of this size), so that totals may have no limit; give a discount below 1",
         some(source, states),

@@ -77,7 +77,7 @@ def solve(
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """:func:`ooc_mdp.solver.local.solve` at discount 1, with the same parameters and errors.
+    """:func:`ooc_mdp.solver.local.solve` of total rewards, with the same parameters and errors.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def verify(
     other_store: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Verification:
-    """:func:`ooc_mdp.solver.verify.verify` at discount 1, where results have lower and upper values."""
+    """:func:`ooc_mdp.solver.verify.verify` of total rewards, whose results have lower and upper values."""
     store.load_code()
     load_code(no_states(store))
     largest = int(store.facts.partition_bytes.max())
@@ -73,7 +73,7 @@ def _verify(store: Table, result: Result, watch: Watcher | None) -> Verification
         (solution.value_lower, solution.value_upper) if sign > 0 else (solution.value_upper, solution.value_lower)
     )
     if low is None or high is None:
-        raise StoreError(f"{result.path} has no lower and upper values, which discount 1 needs; solve again")
+        raise StoreError(f"{result.path} has no lower and upper values, which total rewards need; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
     for p in range(store.n_partitions if store.facts.stored_fields else 0):
         read_checked(store, p)

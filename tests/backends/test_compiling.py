@@ -254,7 +254,9 @@ def test_no_loop_is_compiled_within_a_solve_at_discount_1(tmp_path: Path, reward
     store = ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partitions=4)
     loops = forgotten_loops()
     before: list[dict[str, set[Any]]] = []  # when the memory plan is printed, which counts them
-    solution = ooc_mdp.solve(store, 1, epsilon=0.1, device="cpu", note=lambda _: before.append(signatures(loops)))
+    solution = ooc_mdp.solve(
+        store, ooc_mdp.TotalReward(), epsilon=0.1, device="cpu", note=lambda _: before.append(signatures(loops))
+    )
     assert solution.outcome.proved
     assert any(before[0].values())
     assert signatures(loops) == before[0]

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import ooc_mdp
 from ooc_mdp.cli.choices import (
     ClusterChoices,
+    CriterionChoices,
     GroupedCommand,
     RunChoices,
     SolveChoices,
@@ -21,6 +22,7 @@ from ooc_mdp.cli.choices import (
 )
 from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.criterion import Discounted, TotalReward
 from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.tables import TableKeywords
 
@@ -104,7 +106,7 @@ def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
 
 
 def test_choices_left_alone_are_the_options_defaults() -> None:
-    assert SolveChoices().options(0.9) == SolveOptions(0.9)
+    assert SolveChoices().options(Discounted(0.9)) == SolveOptions(0.9)
     assert RunChoices().options() == RunOptions()
     assert ClusterChoices().options() is None
     shared = PartitionChoices().keywords() | ExecutorChoices().keywords()
@@ -116,12 +118,23 @@ def test_choices_left_alone_are_the_options_defaults() -> None:
     }
     assert {field.name for field in fields(RunChoices)} == {field.name for field in fields(RunOptions)}
     assert {field.name for field in fields(SolveChoices)} == {field.name for field in fields(SolveOptions)} - {
-        "discount"
+        "criterion"
     }
+    assert {field.name for field in fields(CriterionChoices)} == {"discount", "total"}
+
+
+def test_a_criterion_is_a_discount_or_a_flag_and_not_both() -> None:
+    assert CriterionChoices(discount=0.9).criterion() == Discounted(0.9)
+    assert CriterionChoices(total=True).criterion() == TotalReward()
+    for choices in (CriterionChoices(), CriterionChoices(discount=0.9, total=True)):
+        with pytest.raises(OptionsError, match=r"\(--discount\) or another criterion \(--total"):
+            choices.criterion()
 
 
 def test_choices_become_checked_options() -> None:
-    assert SolveChoices(cache="22%", epsilon=0.5).options(0.9) == SolveOptions(0.9, 0.5, cache=CacheSize(share=0.22))
+    assert SolveChoices(cache="22%", epsilon=0.5).options(Discounted(0.9)) == SolveOptions(
+        0.9, 0.5, cache=CacheSize(share=0.22)
+    )
     assert ClusterChoices(workers=2).options() == ClusterOptions(workers=2)
     assert ClusterChoices(scheduler="tcp://a:1").options() == ClusterOptions(workers="tcp://a:1")
     with pytest.raises(OptionsError, match="resume needs an output"):

@@ -23,6 +23,7 @@ from ooc_mdp import api
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
@@ -133,7 +134,7 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
 def test_each_gpu_of_a_worker_adds_its_cache(device: str, taken: str, coupled: Store) -> None:
     """Four caches of 26% hold the table, two do not."""
     options = SolveOptions(0.9, device=device, cache=CacheSize(share=0.26))
-    assert solve_module._choose_method(ModelFacts.of(coupled, 0.9), options, workers=2) == taken
+    assert solve_module._choose_method(ModelFacts.of(coupled.facts, 0.9), options, workers=2) == taken
 
 
 @pytest.fixture(scope="module")
@@ -273,5 +274,5 @@ def test_what_several_workers_cannot_do_is_refused(
 
 
 def test_undiscounted_totals_are_left_to_one_machine(ragged: Store, clusters: Clusters) -> None:
-    with pytest.raises(OptionsError, match="discount 1 is solved on one machine only"):
-        solve(ragged, 1.0, clusters[2])
+    with pytest.raises(OptionsError, match="--total is solved on one machine only"):
+        solve(ragged, TotalReward(), clusters[2])

@@ -21,6 +21,7 @@ import ooc_mdp
 from ooc_mdp.distributed import snapshots
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.solver import history, session
@@ -137,7 +138,7 @@ def test_counts_of_total_rewards_add_up_and_a_resumed_solve_continues(
     tmp_path: Path, every_row: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_store(Case(gambler(60), partitions=6), tmp_path / "s")
-    output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9, device="cpu")
+    output, options = tmp_path / "r", SolveOptions(TotalReward(), epsilon=1e-9, device="cpu")
 
     def run(signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
         monkeypatch.setattr(totals, "signals", signals)

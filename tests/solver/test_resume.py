@@ -112,7 +112,7 @@ def test_totals_of_a_checkpoint_are_proved_by_the_table(tmp_path: Path, value: f
     chain = "".join(f"S:{i}:0:1\nA:0:2\nD:{i}:0.5:-1\nD:{i + 1}:0.5:-1\n" for i in range(12))
     (tmp_path / "m.txt").write_text(f"{chain}S:12:0:0\n")
     store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s", partitions=3, threads=1)
-    first = ooc_mdp.solve(store, 1.0, device="cpu", epsilon=1e-6)
+    first = ooc_mdp.solve(store, ooc_mdp.TotalReward(), device="cpu", epsilon=1e-6)
     output = tmp_path / "r"
     path = checkpoint_path(output)
     facts = {
@@ -124,7 +124,7 @@ def test_totals_of_a_checkpoint_are_proved_by_the_table(tmp_path: Path, value: f
         "method": {"method": "auto", "priority": None, "sweeps_per_visit": 1, "phases": []},
     }
     write_sealed_file(path, "ooc-mdp checkpoint 5", facts, {"bounds": np.full((13, 2), value)})
-    again = ooc_mdp.solve(store, 1.0, device="cpu", epsilon=1e-6, output=output, resume=True)
+    again = ooc_mdp.solve(store, ooc_mdp.TotalReward(), device="cpu", epsilon=1e-6, output=output, resume=True)
     assert again.outcome.proved
     assert ooc_mdp.verify(store, output).holds
     assert np.abs(again.values - first.values).max() <= again.error_bound + first.error_bound

@@ -352,7 +352,7 @@ def test_passes_in_turn_save_what_the_cache_holds(tmp_path: Path, held: int) -> 
 @given(case=cases(shortest=0.3), method=st.sampled_from(REPEATABLE))
 def test_a_solve_that_does_not_read_ahead_by_priority_repeats_itself(case: Case, method: dict) -> None:
     with stored(case) as store:
-        options = SolveOptions(discount=0.8, **method, cache=CacheSize(size=caches(store)[1]), device="cpu")
+        options = SolveOptions(0.8, **method, cache=CacheSize(size=caches(store)[1]), device="cpu")
         first, second = solve_with(store, options), solve_with(store, options)
         np.testing.assert_array_equal(first.values, second.values)
         np.testing.assert_array_equal(first.policy, second.policy)
@@ -360,7 +360,7 @@ def test_a_solve_that_does_not_read_ahead_by_priority_repeats_itself(case: Case,
 
 def test_a_solve_by_priority_says_where_partitions_are_strongly_coupled(tmp_path) -> None:
     """In a random MDP of 30 partitions each reads nearly all others; in a gridworld its neighbours."""
-    options = SolveOptions(discount=0.5, device="cpu", method="p-eva")
+    options = SolveOptions(0.5, device="cpu", method="p-eva")
     random = ooc_mdp.generate("random", tmp_path / "r", {"states": 900, "seed": 1}, partitions=30)
     grid = ooc_mdp.generate("GW-30x4", tmp_path / "g", {"seed": 1}, partitions=30)
     said: list[str] = []
@@ -370,10 +370,10 @@ def test_a_solve_by_priority_says_where_partitions_are_strongly_coupled(tmp_path
             said.append(text)
 
     solve_with(grid, options, note=note)
-    solve_with(random, SolveOptions(discount=0.5, device="cpu", method="vi"), note=note)
+    solve_with(random, SolveOptions(0.5, device="cpu", method="vi"), note=note)
     solve_with(random, options, note=note)  # swept at once
     assert said == []
-    solve_with(random, SolveOptions(discount=0.5, device="cpu", priority="exact-h2"), note=note)
+    solve_with(random, SolveOptions(0.5, device="cpu", priority="exact-h2"), note=note)
     (line,) = said
     assert "of the 29 others" in line
     assert "--method policy-iteration" in line

@@ -360,8 +360,10 @@ def test_a_tighter_undiscounted_target_continues_from_the_values_of_the_result(t
     (tmp_path / "m.txt").write_text(f"{chain}S:60:0:0\n")
     ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s", partitions=8)
     said: list[str] = []
-    ooc_mdp.solve(tmp_path / "s", 1, epsilon=1e-2, output=tmp_path / "r")
-    finer = ooc_mdp.solve(tmp_path / "s", 1, epsilon=1e-4, output=tmp_path / "r", resume=True, note=said.append)
+    ooc_mdp.solve(tmp_path / "s", ooc_mdp.TotalReward(), epsilon=1e-2, output=tmp_path / "r")
+    finer = ooc_mdp.solve(
+        tmp_path / "s", ooc_mdp.TotalReward(), epsilon=1e-4, output=tmp_path / "r", resume=True, note=said.append
+    )
     assert any("continuing from its values" in text for text in said)
     np.testing.assert_allclose(finer.values, 2.0 * np.arange(-60, 1), atol=1e-4)
     assert ooc_mdp.verify(tmp_path / "s", tmp_path / "r").holds

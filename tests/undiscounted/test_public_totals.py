@@ -34,7 +34,9 @@ def test_public_cases_have_their_undiscounted_reference(name: str, converted: di
     assert case["objective"] == "max"
     expected = np.load(PUBLIC / name / "reference.npz")["V_undiscounted"]
     scale = max(1.0, float(np.abs(expected).max()))
-    solution = ooc_mdp.solve(converted[name], 1.0, epsilon=1e-9 * scale, cache="40%", output=tmp_path / "r")
+    solution = ooc_mdp.solve(
+        converted[name], ooc_mdp.TotalReward(), epsilon=1e-9 * scale, cache="40%", output=tmp_path / "r"
+    )
     assert solution.outcome is Outcome.PROVED
     assert solution.error_bound <= 1e-9 * scale
     assert np.abs(solution.values - expected).max() <= solution.error_bound + 1e-12 * scale

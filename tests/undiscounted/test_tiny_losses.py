@@ -63,7 +63,7 @@ def test_a_loop_that_loses_next_to_nothing_is_solved_in_a_few_visits(
         states = (State(tuple(Action(-a.reward, a.successors) for a in s.actions)) for s in model.states)
         model = Model(tuple(states))
     store = make_store(Case(model, sense, partitions=2), tmp_path / "s")
-    solution = ooc_mdp.solve(store, 1.0, epsilon=epsilon)
+    solution = ooc_mdp.solve(store, ooc_mdp.TotalReward(), epsilon=epsilon)
     sign = 1 if sense == "max" else -1
     best = best_totals(model, sign)
     assert isinstance(best, list)
@@ -87,19 +87,19 @@ def test_a_loop_that_loses_next_to_nothing_is_solved_in_a_few_visits(
 def test_rewards_of_both_signs_that_cancel_but_for_rounding_are_refused_by_name(tmp_path: Path, model: Model) -> None:
     store = make_store(Case(model), tmp_path / "s")
     with pytest.raises(UndefinedTotalError, match=r"rewards of both signs balance .*cannot be told from 0") as refused:
-        ooc_mdp.solve(store, 1.0, epsilon=1e-6)
+        ooc_mdp.solve(store, ooc_mdp.TotalReward(), epsilon=1e-6)
     assert set(refused.value.states) == set(range(len(model.states) - 1))
 
 
 def test_a_loop_that_gains_next_to_nothing_is_worth_infinitely_much(tmp_path: Path) -> None:
     store = make_store(Case(loop(1e-15, 0.0)), tmp_path / "s")
     with pytest.raises(UndefinedTotalError, match="states 0 and 1 is infinite"):
-        ooc_mdp.solve(store, 1.0, epsilon=1e-6)
+        ooc_mdp.solve(store, ooc_mdp.TotalReward(), epsilon=1e-6)
 
 
 def test_a_small_mean_loss_of_rewards_of_both_signs_limits_the_perturbation(tmp_path: Path) -> None:
     store = make_store(Case(loop(-1.0 - 1e-12, 1.0)), tmp_path / "s")
-    solution = ooc_mdp.solve(store, 1.0, epsilon=1e-6)
+    solution = ooc_mdp.solve(store, ooc_mdp.TotalReward(), epsilon=1e-6)
     assert solution.outcome is Outcome.PROVED
     assert solution.statistics.visits < 100
 
@@ -116,7 +116,7 @@ def test_losses_of_any_size_are_proved(rewards: list[float], leaves: float, move
     best = best_totals(model, 1)
     assert isinstance(best, list)
     with stored(Case(model)) as store:
-        solution = ooc_mdp.solve(store, 1.0, epsilon=epsilon)
+        solution = ooc_mdp.solve(store, ooc_mdp.TotalReward(), epsilon=epsilon)
         assert solution.outcome is Outcome.PROVED
         error = max(abs(Fraction(v) - b) for v, b in zip(solution.values, best, strict=True))
         assert error <= solution.error_bound <= epsilon

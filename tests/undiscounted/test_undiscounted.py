@@ -22,6 +22,7 @@ from total_rewards import Fault, best_totals, policy_total
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError, UndefinedTotalError
 from ooc_mdp.io.conversion import ConvertOptions, generate
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.store.result import open_result, write_result
@@ -86,7 +87,9 @@ def holds(case: Case, solution: Solution, exact: list[Fraction]) -> None:
 def test_totals_lie_within_their_bounds_and_ill_defined_ones_are_refused(case: Case, epsilon: float | None) -> None:
     exact = best_totals(case.model, 1 if case.sense == "max" else -1)
     with stored(case) as store:
-        options = SolveOptions(1.0, epsilon=epsilon, cache=CacheSize(size=int(store.facts.partition_bytes.max())))
+        options = SolveOptions(
+            TotalReward(), epsilon=epsilon, cache=CacheSize(size=int(store.facts.partition_bytes.max()))
+        )
         if isinstance(exact, set):
             event(f"refused: {sorted(f.name for f in exact)}")
             with pytest.raises(UndefinedTotalError) as refused:
@@ -114,7 +117,7 @@ def test_a_residual_is_reached_and_what_it_proves_is_true(case: Case) -> None:
     if isinstance(exact, set):
         return
     with stored(case) as store:
-        solution = solve(store, SolveOptions(1.0, residual=1e-5))
+        solution = solve(store, SolveOptions(TotalReward(), residual=1e-5))
     assert solution.outcome is Outcome.RESIDUAL_REACHED
     assert solution.certificate.residual_bound <= 1e-5
     holds(case, solution, exact)
@@ -131,7 +134,7 @@ def test_results_are_verified_from_the_table_alone_and_tampered_ones_are_not(
     rng = np.random.default_rng(seed)
     with stored(case) as store:
         output = tmp_path_factory.mktemp("results") / "r"
-        solution = solve(store, SolveOptions(1.0, epsilon=1e-4), RunOptions(output))
+        solution = solve(store, SolveOptions(TotalReward(), epsilon=1e-4), RunOptions(output))
         found = ooc_mdp.verify(store, output)
         assert found.holds
         assert found.error_bound <= solution.error_bound * (1 + 1e-9)
@@ -166,7 +169,7 @@ def to(reward: float, **successors: float) -> Action:
 def solved(tmp_path: Path, model: Model, sense: str = "max", partitions: int = 1, **options: object) -> Solution:
     store = make_store(Case(model, sense, "float64", min(partitions, len(model.states))), tmp_path / "m.store")
     run = RunOptions(time_limit=options.pop("time_limit", None))  # type: ignore[arg-type]
-    return solve(store, SolveOptions(1.0, **options), run)  # type: ignore[arg-type]
+    return solve(store, SolveOptions(TotalReward(), **options), run)  # type: ignore[arg-type]
 
 
 def gambler(heads: float, goal: int) -> Model:
@@ -314,7 +317,7 @@ def test_the_states_named_are_the_sources_own(tmp_path: Path) -> None:
     problem = ModelProblem(Model(tuple(states)), (4, 4))
     store = generate(problem, tmp_path / "m.store", ConvertOptions(sense="max", partition_grid=(2, 2)))
     with pytest.raises(UndefinedTotalError, match="states 9 and 14 is minus infinity"):
-        solve(store, SolveOptions(1.0))
+        solve(store, SolveOptions(TotalReward()))
 
 
 def test_a_state_that_is_hardly_ever_left_takes_few_sweeps(tmp_path: Path) -> None:
@@ -337,11 +340,11 @@ def test_rows_stand_for_the_distribution_that_they_are_proportional_to(tmp_path:
 def test_a_discount_of_one_is_the_cpus_alone_and_has_its_own_method() -> None:
     for device in ("cuda", "cuda:0"):
         with pytest.raises(OptionsError, match="solved on the CPU only"):
-            SolveOptions(1.0, device=device)
+            SolveOptions(TotalReward(), device=device)
     with pytest.raises(OptionsError, match="a method of its own"):
-        SolveOptions(1.0, method="policy-iteration")
+        SolveOptions(TotalReward(), method="policy-iteration")
     with pytest.raises(OptionsError, match="a method of its own"):
-        SolveOptions(1.0, priority="h1")
+        SolveOptions(TotalReward(), priority="h1")
 
 
 def random_walk(n: int) -> Model:
@@ -354,7 +357,7 @@ def test_a_policy_that_idles_on_the_way_is_refuted_by_verify(tmp_path: Path) -> 
     """Values and bounds are right; the policy circles in the class that it should leave."""
     ring = (State((to(0, s1=1.0),)), State((to(0, s0=1.0), to(0, s2=1.0))), end(5.0))
     store = make_store(Case(Model(ring), "max", "float64", 2), tmp_path / "m.store")
-    solution = solve(store, SolveOptions(1.0), RunOptions(tmp_path / "r"))
+    solution = solve(store, SolveOptions(TotalReward()), RunOptions(tmp_path / "r"))
     assert solution.policy.tolist() == [0, 1, -1]
     assert ooc_mdp.verify(store, tmp_path / "r").holds
     identity = open_result(tmp_path / "r").identity
@@ -381,8 +384,8 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visits: int
 ) -> None:
     store = make_store(Case(gambler(0.4, 100), "max", "float64", 10), tmp_path / "m.store")
-    whole = solve(store, SolveOptions(1.0, epsilon=1e-9))
-    output, options = tmp_path / "r", SolveOptions(1.0, epsilon=1e-9)
+    whole = solve(store, SolveOptions(TotalReward(), epsilon=1e-9))
+    output, options = tmp_path / "r", SolveOptions(TotalReward(), epsilon=1e-9)
     notes: list[str] = []
 
     def told(text: str) -> None:
@@ -415,7 +418,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
 
 def test_the_trace_has_every_access(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.4, 30), "max", "float64", 4), tmp_path / "m.store")
-    s = solve(store, SolveOptions(1.0), RunOptions(trace=tmp_path / "t.csv")).statistics
+    s = solve(store, SolveOptions(TotalReward()), RunOptions(trace=tmp_path / "t.csv")).statistics
     lines = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines() if line[0].isdigit()]
     assert [line[2] for line in lines].count("frontier") == s.accesses == s.visits
     assert [line[2] for line in lines].count("auxiliary") == s.auxiliary_accesses
@@ -446,8 +449,10 @@ def test_totals_beyond_float64_end_as_a_matter_of_precision_without_warnings(tmp
 def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.5, 50), "max", "float64", 5), tmp_path / "m.store")
     output = tmp_path / "r"
-    assert solve(store, SolveOptions(1.0, epsilon=1e-17), RunOptions(output)).outcome is Outcome.PRECISION_LIMIT
-    looser = solve(store, SolveOptions(1.0, epsilon=1e-2), RunOptions(output, resume=True))
+    assert (
+        solve(store, SolveOptions(TotalReward(), epsilon=1e-17), RunOptions(output)).outcome is Outcome.PRECISION_LIMIT
+    )
+    looser = solve(store, SolveOptions(TotalReward(), epsilon=1e-2), RunOptions(output, resume=True))
     assert looser.outcome is Outcome.PROVED
     assert looser.error_bound <= 1e-2
 
@@ -455,10 +460,10 @@ def test_a_stop_for_precision_does_not_keep_a_looser_target_from_being_reached(t
 def test_resuming_without_a_target_asks_for_the_usual_one(tmp_path: Path) -> None:
     store = make_store(Case(gambler(0.4, 50), "min", "float64", 5), tmp_path / "m.store")
     output = tmp_path / "r"
-    coarse = solve(store, SolveOptions(1.0, epsilon=0.5), RunOptions(output))
-    usual = solve(store, SolveOptions(1.0), RunOptions(output, resume=True))
+    coarse = solve(store, SolveOptions(TotalReward(), epsilon=0.5), RunOptions(output))
+    usual = solve(store, SolveOptions(TotalReward()), RunOptions(output, resume=True))
     assert usual.error_bound <= 1e-4 < coarse.error_bound
-    assert solve(store, SolveOptions(1.0), RunOptions(output, resume=True)).statistics == usual.statistics
+    assert solve(store, SolveOptions(TotalReward()), RunOptions(output, resume=True)).statistics == usual.statistics
 
 
 def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
@@ -471,17 +476,17 @@ def test_a_result_that_cannot_be_written_is_kept_as_a_checkpoint(
 
     monkeypatch.setattr("ooc_mdp.solver.output.write_result", full)
     with pytest.raises(StoreError, match="no room"):
-        solve(store, SolveOptions(1.0, epsilon=1e-6), RunOptions(tmp_path / "r"))
+        solve(store, SolveOptions(TotalReward(), epsilon=1e-6), RunOptions(tmp_path / "r"))
     assert (tmp_path / "r.checkpoint").exists()
     monkeypatch.undo()
-    solve(store, SolveOptions(1.0, epsilon=1e-6), RunOptions(tmp_path / "r", resume=True))
+    solve(store, SolveOptions(TotalReward(), epsilon=1e-6), RunOptions(tmp_path / "r", resume=True))
     assert ooc_mdp.verify(tmp_path / "m.store", tmp_path / "r").holds
 
 
 def test_a_small_cache_changes_loads_and_not_what_is_proved(tmp_path: Path) -> None:
     store = make_store(Case(random_walk(200), "max", "float64", 20), tmp_path / "m.store")
-    small = solve(store, SolveOptions(1.0, cache=CacheSize(size=3 * int(store.facts.partition_bytes.max()))))
-    large = solve(store, SolveOptions(1.0, cache=CacheSize(share=1.0)))
+    small = solve(store, SolveOptions(TotalReward(), cache=CacheSize(size=3 * int(store.facts.partition_bytes.max()))))
+    large = solve(store, SolveOptions(TotalReward(), cache=CacheSize(share=1.0)))
     s = np.arange(201)
     for solution in (small, large):
         assert solution.outcome is Outcome.PROVED

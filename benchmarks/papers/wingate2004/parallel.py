@@ -120,7 +120,7 @@ def _cluster(workers: int, processes: bool, folder: Path) -> Iterator[Client]:
 def _solve(client: Client, tables: SharedTables, method: str, placement: str, limit: float) -> dict[str, Any]:
     """One solve's figures."""
     options = SolveOptions(
-        discount=DISCOUNT, residual=RESIDUAL, cache=CacheSize(share=1.0), device="cpu", **_METHODS[method],
+        DISCOUNT, residual=RESIDUAL, cache=CacheSize(share=1.0), device="cpu", **_METHODS[method],
     )  # fmt: skip
     asked = ClusterOptions(client, placement=placement, threads=1)
     solution = solve_distributed(tables, options, RunOptions(time_limit=limit), asked=asked)

@@ -208,7 +208,7 @@ def test_a_solve_without_discounting_ahead_takes_the_best_reward(
 def test_recomputed_tables_need_no_frames(solve: Callable[..., Solution], device: MakeDevice) -> None:
     table = ooc_mdp.open_problem("mountain-car", {"grid": "12"}, partition_grid=[2, 2])
     solution = solve(table, device, slots=2, discount=0.1, epsilon=1e-3)
-    stored = solver.solve(table, SolveOptions(discount=0.1, epsilon=1e-3, device="cuda:0"))
+    stored = solver.solve(table, SolveOptions(0.1, epsilon=1e-3, device="cuda:0"))
     assert solution.outcome.proved
     assert np.abs(solution.values - stored.values).max() <= solution.error_bound + stored.error_bound
 

@@ -399,5 +399,5 @@ def test_a_problem_without_parameters_leaves_them_out(tmp_path: Path) -> None:
         "                         reward_rate=reward_rate)\n"
     )
     table = ooc_mdp.open_problem(tmp_path / "p.py", {"grid": (11,)}, device="cpu")
-    solution = ooc_mdp.solve(table, 1, epsilon=1e-6, device="cpu")
+    solution = ooc_mdp.solve(table, ooc_mdp.TotalReward(), epsilon=1e-6, device="cpu")
     assert solution.values.min() == pytest.approx(-1.0, abs=0.05)  # a unit of time from the middle to the nearer end
