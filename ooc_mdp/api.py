@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ooc_mdp.arguments import (
     CACHE,
@@ -32,7 +32,7 @@ from ooc_mdp.arguments import (
     maybe,
 )
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import criterion_at, criterion_of
+from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, criterion_at, criterion_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from ooc_mdp.events import SolveWatcher, Watcher
-    from ooc_mdp.model.criterion import Criterion
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
     from ooc_mdp.problems.control import DiscretisedProblem, State
     from ooc_mdp.simulation import Simulation, SimulationOptions
+    from ooc_mdp.solver.run import Engine
     from ooc_mdp.solver.verify import Verification
     from ooc_mdp.store.result import Result
 
@@ -209,6 +209,7 @@ def solve_with(
     cluster : how the solve is spread over several workers; None for a solve in this process.
     """
     from ooc_mdp.backends.compiling import note_compiling
+    from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
 
     if run.output is not None:
@@ -216,23 +217,59 @@ def solve_with(
     engine = _engine(options, run, cluster)
     say = note or (lambda _: None)
     with note_compiling(say):
-        return engine(table(), options, run, watch=progress, note=say)
+        return run_solve(table(), options, run, engine, watch=progress, note=say)
 
 
-def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None) -> Callable[..., Solution]:
-    """What solves: see :func:`ooc_mdp.solver.local.solve`. Raises OptionsError where it does not do what is asked."""
-    if cluster is not None:
-        from ooc_mdp.distributed.solve import check_options, solve_distributed
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """How a criterion is answered in this process, and how its results are verified; both import what they need."""
 
-        check_options(options, run)
-        return partial(solve_distributed, asked=cluster)
-    if options.question.own_method is not None:
-        from ooc_mdp.undiscounted.totals import solve as solve_totals
+    engine: Callable[[], Engine]
+    verify: Callable[..., Verification]
+    """As :func:`verify`, of a table and an opened result."""
 
-        return solve_totals
-    from ooc_mdp.solver.local import solve as solve_discounted
 
-    return solve_discounted
+def _discounted() -> Engine:
+    from ooc_mdp.solver.local import LocalEngine
+
+    return LocalEngine()
+
+
+def _verify_discounted(*what: Any, **how: Any) -> Verification:
+    from ooc_mdp.solver.verify import verify
+
+    return verify(*what, **how)
+
+
+def _totals() -> Engine:
+    from ooc_mdp.undiscounted.totals import TotalsEngine
+
+    return TotalsEngine()
+
+
+def _verify_totals(*what: Any, **how: Any) -> Verification:
+    from ooc_mdp.undiscounted.verify import verify
+
+    return verify(*what, **how)
+
+
+QUESTIONS: dict[type[Criterion], _Question] = {
+    Discounted: _Question(_discounted, _verify_discounted),
+    TotalReward: _Question(_totals, _verify_totals),
+}
+"""The registry of criteria."""
+
+
+def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None) -> Engine:
+    """What solves; raises OptionsError where it does not do what is asked."""
+    if cluster is None:
+        engine = QUESTIONS[type(options.question)].engine()
+    else:
+        from ooc_mdp.distributed.solve import ClusterEngine
+
+        engine = ClusterEngine(cluster)
+    engine.check(options, run)
+    return engine
 
 
 def requested_cluster(asked: ClusterOptions) -> ClusterOptions | None:
@@ -255,9 +292,9 @@ def open_result(path: AnyPath) -> Result:
     return open_(Path(path))
 
 
-@check_types(store=TABLE, result=RESULT, other_store=FLAG, progress=maybe(FUNCTION), note=maybe(FUNCTION))
+@check_types(table=TABLE, result=RESULT, other_store=FLAG, progress=maybe(FUNCTION), note=maybe(FUNCTION))
 def verify(
-    store: Table | AnyPath,
+    table: Table | AnyPath,
     result: Result | Solution | AnyPath,
     *,
     other_store: bool = False,
@@ -268,7 +305,7 @@ def verify(
 
     Parameters
     ----------
-    store : as for :func:`solve`.
+    table : as for :func:`solve`.
     result : its path, or opened; or what :func:`solve` returned, which does not say of which table it is: any of as
         many states is taken for it, and refutes it if it is another.
     other_store : measure the result on this table, although it was solved from another one.
@@ -284,18 +321,13 @@ def verify(
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.store.result import Result, unsaved_result
 
-    table = _opened(store)
+    of = _opened(table)
     if isinstance(result, Solution):
-        opened = unsaved_result(result, table)
+        opened = unsaved_result(result, of)
     else:
         opened = result if isinstance(result, Result) else open_result(result)
-    if criterion_at(opened.solution.discount).own_method is not None:
-        from ooc_mdp.undiscounted.verify import verify as verify_totals
-
-        return verify_totals(table, opened, progress, other_store=other_store, note=note)
-    from ooc_mdp.solver.verify import verify as verify_discounted
-
-    return verify_discounted(table, opened, progress, other_store=other_store, note=note)
+    question = QUESTIONS[type(criterion_at(opened.solution.discount))]
+    return question.verify(of, opened, progress, other_store=other_store, note=note)
 
 
 @check_types(

@@ -30,15 +30,16 @@ WRONG: dict[str, Any] = {
 }
 FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store", "allow_large")
 OPTIONAL = {
-    "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace", "time_limit",
-    "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters", "random",
-    "options", "problem", "dtype", "sense", "partitioner", "partition_size", "partitions", "partition_grid",
+    "discount", "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace",
+    "time_limit", "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters",
+    "random", "options", "problem", "dtype", "sense", "partitioner", "partition_size", "partitions", "partition_grid",
     "partition_shape", "threads",
 }  # fmt: skip
 ALSO: dict[str, str] = {
     "discount": "float", "epsilon": "float", "residual": "float", "time_limit": "float", "checkpoint_interval": "float",
     "worker_timeout": "float", "progress": "function", "note": "function", "parameters": "dict", "starts": "list",
-    "store": "text", "source": "text", "name": "text", "path": "text", "result": "text", "output": "text",
+    "store": "text", "table": "text", "criterion": "float", "source": "text", "name": "text", "path": "text",
+    "result": "text", "output": "text",
     "trace": "text", "stage": "text", "rewards": "text", "format": "text", "reward_model": "text", "problem": "text",
     "workers": "text", "device": "text", "dtype": "text", "grid": "list",
     "partition_grid": "list", "partition_shape": "list",

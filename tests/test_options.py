@@ -162,11 +162,11 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"criterion": "0.9"}, "discount is '0.9', which is no number"),
+        ({"criterion": "0.9"}, "criterion is '0.9', which is no number"),
         ({"criterion": None}, "neither is given"),
-        ({"criterion": np.array([0.9])}, "discount is array.*, which is no number"),
+        ({"criterion": np.array([0.9])}, "criterion is array.*, which is no number"),
         ({"method": "vi", "sweeps_per_visit": 2.5}, "sweeps_per_visit is 2.5, which is no whole number"),
-        ({"criterion": True}, "discount is True, which is no number"),
+        ({"criterion": True}, "criterion is True, which is no number"),
         ({"method": "vi", "sweeps_per_visit": True}, "sweeps_per_visit is True, which is no whole number"),
         ({"device_memory": 2.5e9}, "device memory is 2500000000.0, which is no whole number"),
         ({"epsilon": 10**400}, "epsilon is larger than any float; give a number of at most 1e308"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,18 +37,20 @@ from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerSta
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
-from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.certificate import FinalState, conclude
 from ooc_mdp.solver.history import HistoryRecorder
-from ooc_mdp.solver.output import Output, open_output
-from ooc_mdp.solver.refinement import refine
+from ooc_mdp.solver.local import LocalEngine
+from ooc_mdp.solver.output import Output, Snapshot
+from ooc_mdp.solver.plan import choose_shared_method
+from ooc_mdp.solver.refinement import Refined, refine
+from ooc_mdp.solver.run import Job, run_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.transaction import check_not_inside_store
 
-__all__ = ["check_options", "solve_distributed"]
+__all__ = ["ClusterEngine", "ClusterSolve", "check_options", "solve_distributed"]
 
 
 def solve_distributed(
@@ -61,100 +62,111 @@ def solve_distributed(
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """Solve the MDP of a table on the workers of a cluster, to the same proved error as on one machine.
+    """Solve the MDP of a table on the workers of a cluster: :func:`ooc_mdp.solver.run.run_solve`.
 
     Parameters
     ----------
     table : an open table; workers open the same path, or recompute the same problem.
-    options : as for :func:`ooc_mdp.solver.local.solve`; cache and device memory are those of each worker.
-    run, watch, note : as for one machine.
+    options : as in one process; cache and device memory are those of each worker.
     asked : workers, placement, rebalancing, timeout and staging; workers that join later take part from then on.
 
     Raises
     ------
-    OptionsError, StoreError, MemoryBudgetError : as on one machine, wherever they occur.
-    BusyError : before any work, where another process writes the output or reads what is there.
     ClusterError : there are no workers, or their versions differ.
     """
-    run, asked = run or RunOptions(), asked or ClusterOptions()
-    check_options(options, run)
-    parse_placement(asked.placement)
-    if asked.stage is not None:
-        _check_stageable(table, asked.stage)
-    with open_output(table, options.discount, run, note) as output:
-        finished = output.finished(options)
-        if finished is not None:
-            return finished
-        options = output.continued(options)
+    return run_solve(table, options, run, ClusterEngine(asked or ClusterOptions()), watch=watch, note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEngine:
+    """Discounted solves on the workers of a Dask cluster, to the same proved error as in one process."""
+
+    asked: ClusterOptions
+
+    def check(self, options: SolveOptions, run: RunOptions) -> None:
+        """Refuse what several workers do not support."""
         check_options(options, run)
-        with client_of(asked.workers or 1, options.device) as client:
-            return _solve(table, options, asked, client, output, partial(Session, output, run, watch=watch), note)
+        parse_placement(self.asked.placement)
 
+    def default_target(self, table: Table, solution: Solution) -> float:
+        """As in one process."""
+        return LocalEngine().default_target(table, solution)
 
-def _solve(
-    store: Table,
-    options: SolveOptions,
-    asked: ClusterOptions,
-    client: Client,
-    output: Output,
-    make_session: Callable[..., Session],
-    note: Callable[[str], None],
-) -> Solution:
-    """Solve on a connected cluster, with the output checked and locked."""
-    facts = ModelFacts.of(store.facts, options.discount)
-    start = _starting_point(store, output, facts.sign)
-    placement, single = _placement(facts, asked, note)
-    hosts = prepare_workers(client)
-    install_plugin(client)
-    options = replace(options, device=worker_device(options.device, hosts))
-    chosen = _choose_method(facts, options, 1 if single else len(hosts))
-    start = replace(start, method=_record(options, chosen, start))
-    options = replace(options, method=chosen)
-    prepare = _worker_options(store, options, hosts, asked, single)
-    stage = None
-    if asked.stage is not None:
-        check_staging_directory(client, hosts, str(asked.stage))
-        stage = str(asked.stage / store.fingerprint)
-    transport = DaskTransport(client, uuid.uuid4().hex[:12], prepare, stage)
-    members = Membership(
-        transport, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, note
-    )
-    sizes = partition_graph(store)
-    owner = placement.place(sizes, np.array([m.weight for m in members.by_number.values()]))
-    division = Division(owner, sizes, rebalance=asked.rebalance, distribute=not single)
-    placed = placement.name + (", rebalanced" if asked.rebalance else "")
-    with signals() as interrupted:
-        transport.start(hosts, owner, note)
+    def begin(self, job: Job) -> ClusterSolve:
+        """Connect to the workers, place the partitions, and continue from what is there."""
+        store, asked, options = job.table, self.asked, job.options
+        if asked.stage is not None:
+            _check_stageable(store, asked.stage)
+        client = job.stack.enter_context(client_of(asked.workers or 1, options.device))
+        facts = ModelFacts.of(store.facts, options.discount)
+        start = _starting_point(store, job.output, facts.sign)
+        placement, single = _placement(facts, asked, job.note)
+        hosts = prepare_workers(client)
+        install_plugin(client)
+        options = replace(options, device=worker_device(options.device, hosts))
+        chosen = choose_shared_method(facts, options, 1 if single else len(hosts))
+        start = replace(start, method=_record(options, chosen, start))
+        options = replace(options, method=chosen)
+        prepare = _worker_options(store, options, hosts, asked, single)
+        stage = None
+        if asked.stage is not None:
+            check_staging_directory(client, hosts, str(asked.stage))
+            stage = str(asked.stage / store.fingerprint)
+        transport = DaskTransport(client, uuid.uuid4().hex[:12], prepare, stage)
+        members = Membership(
+            transport, {k: Member(host.address) for k, host in enumerate(hosts)}, asked.worker_timeout, job.note
+        )
+        sizes = partition_graph(store)
+        owner = placement.place(sizes, np.array([m.weight for m in members.by_number.values()]))
+        division = Division(owner, sizes, rebalance=asked.rebalance, distribute=not single)
+        placed = placement.name + (", rebalanced" if asked.rebalance else "")
+        interrupted = job.await_signals()
+        transport.start(hosts, owner, job.note)
         clock = SolveClock(start.seconds)
-        session = make_session(note=note, interrupted=interrupted, clock=clock)
+        session = job.session(interrupted, clock)
         coordinator = Coordinator(store, options, members, division, start, clock, session)
-        outcome = _run(client, coordinator, output, note)
-        refined = None
+        return ClusterSolve(store, options, client, coordinator, members, transport, placed, session)
+
+
+@dataclass(slots=True)
+class ClusterSolve:
+    """A solve on workers that has begun."""
+
+    table: Table
+    options: SolveOptions
+    client: Client
+    coordinator: Coordinator
+    members: Membership
+    transport: DaskTransport
+    placed: str
+    """How partitions were placed, for the name of the method."""
+    session: Session
+    refined: Refined | None = None
+
+    def run(self) -> Outcome:
+        """Run the coordinator; refine the values where the workers have come down to float64's precision."""
+        coordinator, session = self.coordinator, self.session
+        try:
+            outcome: Outcome = self.client.sync(coordinator.run)
+        except WorkersLostError as error:
+            session.note(str(error))
+            outcome = Outcome.WORKERS_LOST
+        coordinator.history.row(coordinator.row())
         if outcome is Outcome.PRECISION_LIMIT and coordinator.known.valid.all():
-            with output.saved_on_damage(coordinator.snapshot):
-                refined = refine(store, options, coordinator.known.values, session, note)
-        if refined is not None:
-            outcome = refined.outcome
+            self.refined = refine(self.table, self.options, coordinator.known.values, session, session.note)
+        return outcome if self.refined is None else self.refined.outcome
 
-        def solution() -> Solution:
-            end = _final_state(coordinator, options, members, transport, placed, outcome)
-            if refined is not None:
-                refined.count(end.statistics)
-            return conclude(store, options, outcome, replace(end, refined=refined))
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot of all workers; None where there is none."""
+        return self.coordinator.snapshot()
 
-        return output.finish(store, outcome, coordinator.snapshot, solution)
-
-
-def _run(client: Client, coordinator: Coordinator, output: Output, note: Callable[[str], None]) -> Outcome:
-    """Run the coordinator, and return how the solve ended."""
-    try:
-        with output.saved_on_damage(coordinator.snapshot):
-            outcome: Outcome = client.sync(coordinator.run)
-    except WorkersLostError as error:
-        note(str(error))
-        outcome = Outcome.WORKERS_LOST
-    coordinator.history.row(coordinator.row())
-    return outcome
+    def conclude(self, outcome: Outcome) -> Solution:
+        """Certificate, values and policy, with the statistics of each worker."""
+        coordinator, options = self.coordinator, self.options
+        end = _final_state(coordinator, options, self.members, self.transport, self.placed, outcome)
+        if self.refined is not None:
+            self.refined.count(end.statistics)
+        return conclude(self.table, options, outcome, replace(end, refined=self.refined))
 
 
 def check_options(options: SolveOptions, run: RunOptions) -> None:
@@ -223,24 +235,6 @@ def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], N
             + ("one owns all, the others stand by" if single else "--placement single leaves the table to one of them")
         )
     return placement, single
-
-
-def _choose_method(model: ModelFacts, options: SolveOptions, workers: int) -> MethodName:
-    """Return the method; for "auto", the choice for so many workers that own partitions.
-
-    Policy iteration saves loads. Where the caches of all workers hold the table there are none to save, and it
-    evaluates the policy again after each message (a double pendulum of 64^4 states on four GPUs: p-eva 1.7 s, policy
-    iteration not finished in 15 s). Where partitions read most of the others, one worker does as one process would.
-    """
-    if options.effective_method != "auto":
-        return options.effective_method
-    if model.densely_coupled:
-        rows = workers == 1 and options.device != "cpu" and options.device_memory is None
-        return "policy-iteration" if rows else "p-eva"
-    whole, largest = model.table_bytes, model.largest_table_bytes
-    caches = workers * max(1, len(cuda_numbers(options.device)))
-    fits = options.device_memory is None and caches * options.cache_size.resolve(whole, largest) >= whole
-    return "policy-iteration" if model.strongly_coupled and not fits else "p-eva"
 
 
 def _worker_options(

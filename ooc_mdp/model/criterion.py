@@ -86,14 +86,17 @@ def criterion_of(asked: Criterion | float | None, discount: float | None = None)
     ------
     OptionsError : neither or both are given, or the discount is none.
     """
+    if discount is not None:
+        discount = real_number("discount", discount)
     if (asked is None) == (discount is None):
         many = "neither is" if asked is None else "both are"
         raise OptionsError(
             f"give either a discount below 1 (--discount) or another criterion (--total, in Python TotalReward()): "
             f"{many} given"
         )
-    one = discount if asked is None else asked
-    return cast(Criterion, one) if hasattr(one, "own_method") else Discounted(cast(float, one))
+    if asked is None:
+        return Discounted(cast(float, discount))
+    return cast(Criterion, asked) if hasattr(asked, "own_method") else Discounted(real_number("criterion", asked))
 
 
 def criterion_at(discount: float) -> Criterion:

@@ -1,4 +1,4 @@
-"""`solve` in this process: plan, start, drive, conclude.
+"""Discounted solves in this process: plan, start, drive, conclude.
 
 table, options ─▶ SolvePlan ─▶ SolveState ─▶ drive(method) ─▶ Certificate, Solution ─▶ result on disk
 """
@@ -6,7 +6,7 @@ table, options ─▶ SolvePlan ─▶ SolveState ─▶ drive(method) ─▶ Ce
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
-from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.stager import short_switch_interval
+from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.solver.certificate import FinalState, conclude
 from ooc_mdp.solver.driver import Method, drive
 from ooc_mdp.solver.methods.exact_p_eva import exact_p_eva
@@ -29,15 +29,16 @@ from ooc_mdp.solver.methods.p_eva_on_device import p_eva_on_device
 from ooc_mdp.solver.methods.policy_iteration import policy_iteration
 from ooc_mdp.solver.methods.synchronous import synchronous_value_iteration
 from ooc_mdp.solver.methods.value_iteration import value_iteration
-from ooc_mdp.solver.output import Output, open_output
+from ooc_mdp.solver.output import Output, Snapshot
 from ooc_mdp.solver.plan import MethodChoice, load_code, plan_solve
 from ooc_mdp.solver.refinement import Refined, refine
+from ooc_mdp.solver.run import Job, run_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS, SolveState
 from ooc_mdp.store.checkpoint import checkpoint_path
 
-__all__ = ["METHODS", "method_of", "solve"]
+__all__ = ["METHODS", "LocalEngine", "LocalSolve", "method_of", "solve"]
 
 METHODS: dict[str, Method] = {
     "p-eva": p_eva,
@@ -58,68 +59,70 @@ def solve(
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """Solve the discounted MDP of a table to a proved error, through a cache of bounded size.
-
-    Parameters
-    ----------
-    table : an open table.
-    options : discount, target, method, cache, device.
-    run : output, trace, limits; by default none of them.
-    watch : called with progress a few times a second.
-    note : called with sentences: the memory plan before anything large is allocated, where a resumed solve begins, and
-        what makes this one slow.
-
-    Returns
-    -------
-    Solution : whatever the outcome; values and policy in the source's state order.
-
-    Raises
-    ------
-    OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
-    BusyError : before any work, where another process writes the output or reads what is there.
-    """
-    run = run or RunOptions()
-    with open_output(table, options.discount, run, note) as output:
-        finished = output.finished(options)
-        if finished is not None:
-            return finished
-        return _solve(table, output.continued(options), run, output, watch, note)
+    """Solve the discounted MDP of a table in this process: :func:`ooc_mdp.solver.run.run_solve`."""
+    return run_solve(table, options, run, LocalEngine(), watch=watch, note=note)
 
 
-def _solve(
-    table: Table,
-    options: SolveOptions,
-    run: RunOptions,
-    output: Output,
-    watch: SolveWatcher | None,
-    note: Callable[[str], None],
-) -> Solution:
-    """:func:`solve` with the output checked and locked."""
-    with ExitStack() as stack:
-        session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+class LocalEngine:
+    """Discounted solves in this process, through a cache of bounded size."""
+
+    def check(self, options: SolveOptions, run: RunOptions) -> None:
+        """Do nothing: whatever options allow is done."""
+
+    def default_target(self, table: Table, solution: Solution) -> float:
+        """A share of the range of the values, above what float64 rounds."""
+        values, claims = solution.values, solution.certificate
+        low, high = float(values.min()), float(values.max())
+        return default_target(low, high, lambda: claims.error_bound, claims.rounding_bound)
+
+    def begin(self, job: Job) -> LocalSolve:
+        """Plan, allocate, and continue from what is there."""
+        table, options, output, stack = job.table, job.options, job.output, job.stack
+        session = job.session(job.await_signals())
         facts = ModelFacts.of(table.facts, options.discount)
         backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping, facts)
         stack.callback(backend.close)
-        writes = output.path is not None
         return_freed_memory()
-        stopped = load_code(table, backend, facts, options, writes, session.ended)
-        plan = plan_solve(table, options, backend, facts, writes=writes)
-        note(plan.describe())
+        stopped = load_code(table, backend, facts, options, job.writes, session.ended)
+        plan = plan_solve(table, options, backend, facts, writes=job.writes)
+        job.note(plan.describe())
         state = start(table, plan, backend, stack, values=output.take_result_values())
-        state.note, state.seconds = note, session.clock.seconds
+        state.note, state.seconds = job.note, session.clock.seconds
         session.begin(_resume(state, output), state.counters.backups)
         state.trace = stack.enter_context(output.trace(method_name(options), table.n_partitions))
         _begin_method(state)
-        with output.saved_on_damage(state.snapshot), short_switch_interval(backend.features.overlaps_loads):
+        return LocalSolve(state, session, stopped)
+
+
+@dataclass(slots=True)
+class LocalSolve:
+    """A discounted solve that has begun."""
+
+    state: SolveState
+    session: Session
+    stopped: Outcome | None
+    """What ended it before it could begin."""
+    refined: Refined | None = None
+
+    def run(self) -> Outcome:
+        """Drive the method; refine the values where sweeps have come down to float64's precision."""
+        state = self.state
+        with short_switch_interval(state.backend.features.overlaps_loads):
             state.history.row(state.row())
-            outcome = stopped or drive(state, method_of(plan.choice), session)
+            outcome = self.stopped or drive(state, method_of(state.plan.choice), self.session)
             state.stager.close()
-            refined = _refine(state, options, session) if outcome is Outcome.PRECISION_LIMIT else None
-        if refined is not None:
-            outcome = refined.outcome
-        return output.finish(
-            table, outcome, state.snapshot, lambda: conclude(table, options, outcome, _final_state(state, refined))
-        )
+            if outcome is Outcome.PRECISION_LIMIT:
+                self.refined = _refine(state, state.plan.options, self.session)
+        return outcome if self.refined is None else self.refined.outcome
+
+    def snapshot(self) -> Snapshot:
+        """Everything that a solve continues from."""
+        return self.state.snapshot()
+
+    def conclude(self, outcome: Outcome) -> Solution:
+        """Certificate, values and policy."""
+        state = self.state
+        return conclude(state.table, state.plan.options, outcome, _final_state(state, self.refined))
 
 
 def method_of(choice: MethodChoice) -> Method:

@@ -4,8 +4,8 @@
     OUTPUT.checkpoint   what is known until then, replaced in one step
     OUTPUT.lock         held from before the work until the end (:mod:`ooc_mdp.store.output_lock`)
 
-The three life cycles (in this process, undiscounted, on a cluster) use it in the same order: `finished`, `checkpoint`,
-`save` now and then, `finish`. It knows nothing of how a solve works.
+`ooc_mdp.solver.run` uses it in this order: `finished`, `checkpoint`, `save` now and then, `finish`. It knows nothing of
+how a solve works.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ooc_mdp.model.method_record import MethodRecord, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.store.checkpoint import (
     CheckpointWriteError,
     check_arrays,
@@ -59,12 +58,6 @@ class Snapshot:
 
 TakeSnapshot = Callable[[], Snapshot | None]
 """Takes a snapshot of a solve as it stands; None while nothing is known that is worth a checkpoint."""
-
-
-def _default_target(solution: Solution) -> float:
-    """The error that a solve at a discount below 1 would be asked for at these values, if nobody said."""
-    values, claims = solution.values, solution.certificate
-    return default_target(float(values.min()), float(values.max()), lambda: claims.error_bound, claims.rounding_bound)
 
 
 @contextmanager
@@ -123,9 +116,7 @@ class Output:
             return nullcontext()
         return Trace(self._run.trace, {**self.identity, "method": method, "partitions": n_partitions})
 
-    def finished(
-        self, options: SolveOptions, default: Callable[[Solution], float] = _default_target
-    ) -> Solution | None:
+    def finished(self, options: SolveOptions, default: Callable[[Solution], float]) -> Solution | None:
         """With resume and without a checkpoint, the result that is there, if it proves what is asked.
 
         Of one that proves less, :meth:`take_result_values` has the values.

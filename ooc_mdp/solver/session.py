@@ -1,7 +1,7 @@
 """What surrounds a solve: its clock, whoever watches it, its checkpoints, and what ends it early.
 
-After each step of a method the driver calls `after_step`; undiscounted and distributed solves call `report`, `stop` and
-`save_if_due`. Nothing here knows how a solve works.
+After each step of a method the driver calls `after_step`; distributed solves call `report`, `ended` and `save_if_due`.
+Nothing here knows how a solve works.
 """
 
 from __future__ import annotations
@@ -9,21 +9,38 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.solution import Outcome, SolveStatistics
 from ooc_mdp.options import RunOptions
-from ooc_mdp.solver.output import Output, TakeSnapshot
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow
+from ooc_mdp.solver.output import Output, Snapshot, TakeSnapshot
 
-if TYPE_CHECKING:
-    from ooc_mdp.solver.state import SolveState
-
-__all__ = ["Clock", "Session", "StoppedEarly"]
+__all__ = ["Clock", "Progressing", "Session", "StoppedEarly"]
 
 _REPORT_SECONDS = 0.25
 _SAVING_SHARE = 20
 """A checkpoint follows the last after so many times as long as writing that took, at least."""
+
+
+class Progressing(Protocol):
+    """What a method makes progress on, as reports, checkpoints and the history see it."""
+
+    history: HistoryRecorder
+    counters: SolveStatistics
+
+    def progress(self) -> SolveProgress:
+        """Where the solve stands."""
+        ...
+
+    def row(self) -> HistoryRow:
+        """The same for the history."""
+        ...
+
+    def snapshot(self) -> Snapshot | None:
+        """What a checkpoint holds; None while nothing is known that is worth one."""
+        ...
 
 
 class StoppedEarly(Exception):
@@ -102,16 +119,16 @@ class Session:
         self.clock.restart(earlier)
         self._saved, self._saved_backups = time.monotonic(), backups
 
-    def after_step(self, state: SolveState) -> Outcome | None:
+    def after_step(self, work: Progressing) -> Outcome | None:
         """Report and save where it is time to; the outcome where a limit or signal ends the solve.
 
         Without new backups there is nothing to save.
         """
-        self.report(state.progress)
-        state.history.offer(state.row)
+        self.report(work.progress)
+        work.history.offer(work.row)
         outcome = self.ended()
-        if outcome is None and state.counters.backups > self._saved_backups and self.save_if_due(state.snapshot):
-            self._saved_backups = state.counters.backups
+        if outcome is None and work.counters.backups > self._saved_backups and self.save_if_due(work.snapshot):
+            self._saved_backups = work.counters.backups
         return outcome
 
     @property

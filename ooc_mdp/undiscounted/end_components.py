@@ -41,7 +41,7 @@ from ooc_mdp.undiscounted.kernels.end_components import (
 )
 from ooc_mdp.undiscounted.mean_rewards import MeanLoss, least_mean_loss
 from ooc_mdp.undiscounted.refusals import infinite, named, some
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed, partitions_with
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work, partitions_with
 
 __all__ = [
     "ANALYSIS_BYTES",
@@ -102,7 +102,7 @@ class Analysis:
     """The least one; None where no rewards of both signs are in one end component."""
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours) -> Analysis:
+def check_totals(tables: Streamed, neighbours: Neighbours) -> Work[Analysis]:
     """Find the zero-reward components, and whether totals are finite.
 
     Raises
@@ -116,11 +116,11 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> Analysis:
             f"total rewards are solved for fewer than {NO_COMPONENT} states, not {source.n_states}; give a discount "
             f"below 1"
         )
-    blocks = end_components(tables, neighbours, NO_REWARD)
+    blocks = yield from end_components(tables, neighbours, NO_REWARD)
     zero_reward = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
-    mean_loss = _check_finite(tables, neighbours, zero_reward, sign)
-    start = _check_proper_policy(tables, neighbours, zero_reward)
+    mean_loss = yield from _check_finite(tables, neighbours, zero_reward, sign)
+    start = yield from _check_proper_policy(tables, neighbours, zero_reward)
     return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
 
 
@@ -130,24 +130,26 @@ def states_near_zero(source: Table, reward: float) -> int:
     return int(np.diff(source.facts.partition_ptr)[(low <= reward) & (high >= -reward)].sum())
 
 
-def least_losses(tables: Streamed) -> FloatArray:
+def least_losses(tables: Streamed) -> Work[FloatArray]:
     """float64 [P]: the least that a row of each partition loses, if it loses something; else infinite."""
     sign = 1.0 if tables.source.sense == "max" else -1.0
     least = np.full(tables.source.n_partitions, np.inf)
     for p, rows, _ in tables.in_order(np.ones(least.size, np.bool_)):
         least[p] = least_loss(rows, sign)
+        yield
     return least
 
 
-def cheap_components(tables: Streamed, neighbours: Neighbours, loss: float) -> ZeroRewardComponents:
+def cheap_components(tables: Streamed, neighbours: Neighbours, loss: float) -> Work[ZeroRewardComponents]:
     """The maximal end components of rows that lose at most so much: moving within them costs almost nothing."""
     kept = (-loss, 0.0) if tables.source.sense == "max" else (0.0, loss)
-    return ZeroRewardComponents.of(_representatives(end_components(tables, neighbours, kept)))
+    blocks = yield from end_components(tables, neighbours, kept)
+    return ZeroRewardComponents.of(_representatives(blocks))
 
 
 def end_components(
     tables: Streamed, neighbours: Neighbours, kept: RewardRange = ANY_REWARD, staying: Labels | None = None
-) -> Labels:
+) -> Work[Labels]:
     """The maximal end components: uint32 [n], equal in the states of one, 0 in those of none.
 
     Parameters
@@ -158,10 +160,10 @@ def end_components(
     ahead = np.ones(tables.source.n_states, np.uint32) if staying is None else staying
     back = ahead.copy()
     while True:
-        _trim(tables, neighbours, kept, ahead, back)
+        yield from _trim(tables, neighbours, kept, ahead, back)
         if not ahead.any():
             return ahead
-        new_ahead, new_back = _spread(tables, neighbours, kept, ahead, back)
+        new_ahead, new_back = yield from _spread(tables, neighbours, kept, ahead, back)
         alone = back == 0
         new_back[alone] = 0
         settled = bool((alone | ((new_ahead == ahead) & (new_back == ahead) & (back == ahead))).all())
@@ -170,13 +172,13 @@ def end_components(
             return ahead
 
 
-def _trim(tables: Streamed, neighbours: Neighbours, kept: RewardRange, ahead: Labels, back: Labels) -> None:
+def _trim(tables: Streamed, neighbours: Neighbours, kept: RewardRange, ahead: Labels, back: Labels) -> Work[None]:
     """Take out what cannot stay in its block for ever."""
 
     def taking_out(p: int, rows: TableRows) -> IntArray | None:
         return neighbours.dependents(p) if trim(rows, kept, ahead, back) else None
 
-    tables.until_clean(partitions_with(ahead, tables.source), taking_out)
+    yield from tables.until_clean(partitions_with(ahead, tables.source), taking_out)
 
 
 def _spread(
@@ -185,7 +187,7 @@ def _spread(
     kept: RewardRange,
     ahead: Labels,
     back: Labels,
-) -> tuple[Labels, Labels]:
+) -> Work[tuple[Labels, Labels]]:
     """Labels that spread along rows inside blocks, forwards and backwards."""
     alive = partitions_with(ahead, tables.source)
     spread = labels(ahead.size)
@@ -194,7 +196,7 @@ def _spread(
     def forward(p: int, rows: TableRows) -> IntArray | None:
         return neighbours.dependencies(p) if spread_forward(rows, kept, ahead, back, spread) else None
 
-    tables.until_clean(alive.copy(), forward)
+    yield from tables.until_clean(alive.copy(), forward)
     new_ahead = spread
     spread = labels(ahead.size)
     spread[ahead == 0] = 0
@@ -202,7 +204,7 @@ def _spread(
     def backward(p: int, rows: TableRows) -> IntArray | None:
         return neighbours.dependents(p) if spread_backward(rows, kept, ahead, back, spread) else None
 
-    tables.until_clean(alive.copy(), backward)
+    yield from tables.until_clean(alive.copy(), backward)
     return new_ahead, spread
 
 
@@ -217,20 +219,20 @@ def _representatives(blocks: Labels) -> Labels:
     return zero_reward
 
 
-def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> MeanLoss | None:
+def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels, sign: float) -> Work[MeanLoss | None]:
     """Raise UndefinedTotalError unless staying among states for ever has value 0 or minus infinity."""
     source = tables.source
     best = source.facts.reward_range[:, 1] if sign > 0 else -source.facts.reward_range[:, 0]
     if best.max() <= 0:
         return None
     blocks = np.ones(source.n_states, np.uint32)
-    _trim(tables, neighbours, ANY_REWARD, blocks, blocks.copy())
-    found = _signs(tables, blocks, np.zeros_like(blocks), zero_reward, sign)
+    yield from _trim(tables, neighbours, ANY_REWARD, blocks, blocks.copy())
+    found = yield from _signs(tables, blocks, np.zeros_like(blocks), zero_reward, sign)
     if not found[0] & POSITIVE:
         return None
-    blocks = end_components(tables, neighbours, ANY_REWARD, blocks)
+    blocks = yield from end_components(tables, neighbours, ANY_REWARD, blocks)
     components = _representatives(blocks)
-    found = _signs(tables, blocks, components, zero_reward, sign)
+    found = yield from _signs(tables, blocks, components, zero_reward, sign)
     for kind, why in ((POSITIVE, "and none of the other sign"), (POSITIVE | NEGATIVE, "")):
         of_kind = np.flatnonzero((blocks > 0) & (found[np.minimum(components, blocks.size - 1)] == kind))
         if not of_kind.size:
@@ -240,21 +242,22 @@ def _check_finite(tables: Streamed, neighbours: Neighbours, zero_reward: Labels,
             raise infinite(source, members, sign, why)
         mixed = np.zeros_like(blocks)
         mixed[of_kind] = blocks[of_kind]
-        return least_mean_loss(tables, mixed, components, zero_reward, sign)
+        return (yield from least_mean_loss(tables, mixed, components, zero_reward, sign))
     return None
 
 
 def _signs(
     tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float
-) -> npt.NDArray[np.uint8]:
+) -> Work[npt.NDArray[np.uint8]]:
     """uint8 [n]: at the states that represent components, which signs rewards inside have, free rows apart."""
     found = np.zeros(blocks.size, np.uint8)
     for _, rows, _ in tables.in_order(partitions_with(blocks, tables.source)):
         rewards_inside(rows, blocks, components, zero_reward, sign, found)
+        yield
     return found
 
 
-def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: Labels) -> npt.NDArray[np.int32]:
+def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: Labels) -> Work[npt.NDArray[np.int32]]:
     """A policy that ends or comes to a zero-reward component; UndefinedTotalError where some state can do neither."""
     source = tables.source
     reached = np.zeros(source.n_states, np.uint8)
@@ -263,7 +266,7 @@ def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: 
     def reaching(p: int, rows: TableRows) -> IntArray | None:
         return neighbours.dependents(p) if can_end(rows, zero_reward, reached, policy) else None
 
-    tables.until_clean(np.ones(source.n_partitions, np.bool_), reaching)
+    yield from tables.until_clean(np.ones(source.n_partitions, np.bool_), reaching)
     never = np.flatnonzero(reached == 0)
     if never.size:
         total = "minus infinity" if source.sense == "max" else "infinite"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.undiscounted.kernels.totals import check, reach_strict, stay_level
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work
 
 __all__ = ["Inductive", "inductive", "load_code"]
 
@@ -56,7 +56,7 @@ def inductive(
     middle: FloatArray,
     policy: npt.NDArray[np.int32],
     sign: float,
-) -> Inductive:
+) -> Work[Inductive]:
     """Check L and U (float64 [n, 2], of the maximisation), state by state, and that the policy does not idle.
 
     The check rests on the table alone. Where L is above 0 and the policy's row is level (without reward, among states
@@ -75,6 +75,7 @@ def inductive(
         wrong += no_action
         waiting[p], idling[p] = waits > 0, idles > 0
         residual, rounding = max(residual, r), max(rounding, e)
+        yield
     if not violated.any():
         again = waiting.copy()
 
@@ -88,8 +89,8 @@ def inductive(
             readers: IntArray = neighbours.dependents(p)
             return readers[idling[readers]] if changed else None
 
-        tables.until_clean(again, leading_on)
-        tables.until_clean(idling.copy(), leaving)
+        yield from tables.until_clean(again, leading_on)
+        yield from tables.until_clean(idling.copy(), leaving)
         for left in (np.flatnonzero(pending), np.flatnonzero(idle)):
             if left.size:
                 at = int(left[0])

@@ -7,6 +7,7 @@ spreads L and U further than what was asked for is made smaller. ``docs/theory/u
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,8 +23,7 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot
-from ooc_mdp.solver.session import Session, StoppedEarly
-from ooc_mdp.undiscounted.end_components import Analysis, ZeroRewardComponents
+from ooc_mdp.undiscounted.end_components import Analysis, ZeroRewardComponents, check_totals
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
@@ -38,7 +38,7 @@ from ooc_mdp.undiscounted.policy_evaluation import (
 )
 from ooc_mdp.undiscounted.refusals import undecided
 from ooc_mdp.undiscounted.shared_values import SharedValues
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work
 
 __all__ = ["FIRST_PERTURBATION", "IntervalIteration", "Totals", "default_total_target", "value_floor"]
 
@@ -98,10 +98,11 @@ class IntervalIteration:
     tables: Streamed
     neighbours: Neighbours
     options: SolveOptions
-    statistics: SolveStatistics
+    counters: SolveStatistics
     values: FloatArray
     """float64 [n, 2]; L and U, of the maximisation."""
-    session: Session
+    seconds: Callable[[], float]
+    """Of work so far."""
     perturbation: float = 0.0
     max_perturbation: float = np.inf
     """The largest that has not been too large."""
@@ -117,6 +118,8 @@ class IntervalIteration:
     """Of an evaluation that reads nothing."""
     residual: float = np.inf
     """Largest plain residual when it was last measured."""
+    totals: Totals | None = None
+    """What the method ended with; None until then."""
     dirty: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     history: HistoryRecorder = field(init=False)
 
@@ -133,23 +136,16 @@ class IntervalIteration:
             return max(abs(low), abs(high), value_floor(self.tables.source))
         return default_total_target(self.tables.source, low, high)
 
-    def between_partitions(self) -> None:
-        """Between two partitions: report, save, and stop where a limit says so."""
-        self.session.report(self.progress)
-        self.history.offer(self.row)
-        self.session.stop()
-        self.session.save_if_due(self.snapshot)
-
     def snapshot(self) -> Snapshot | None:
         """What a checkpoint holds; None during the analysis, of which nothing is kept."""
         if self.within is None:
             return None
         self.history.row(self.row())
-        return Snapshot({"bounds": self.values, **self.history.arrays()}, self.count())
+        return Snapshot({"bounds": self.values, **self.history.arrays()}, self.statistics())
 
     def progress(self) -> SolveProgress:
         """Where the solve stands; no error is proved before the end."""
-        s = self.count()
+        s = self.statistics()
         return SolveProgress(
             error_bound=np.inf,
             residual_bound=self.residual,
@@ -167,20 +163,20 @@ class IntervalIteration:
     def row(self, error_bound: float = np.inf) -> HistoryRow:
         """Where the solve stands, for the history; no error is proved before the end."""
         dirty, resident = (int(np.count_nonzero(which)) for which in (self.dirty, self.tables.cache.present))
-        return row_of(self.count(), error_bound, self.residual, dirty, resident)
+        return row_of(self.statistics(), error_bound, self.residual, dirty, resident)
 
-    def count(self) -> SolveStatistics:
+    def statistics(self) -> SolveStatistics:
         """The counters now."""
-        self.tables.count(self.statistics)
-        self.statistics.solve_seconds = self.session.seconds
-        return self.statistics
+        self.tables.count(self.counters)
+        self.counters.solve_seconds = self.seconds()
+        return self.counters
 
     @property
     def sign(self) -> float:
         """1 where values are maximised, -1 where they are minimised."""
         return 1.0 if self.tables.source.sense == "max" else -1.0
 
-    def settle(self, tolerance: float, rounds: int) -> Literal["settled", "apart", "slow"]:
+    def settle(self, tolerance: float, rounds: int) -> Work[Literal["settled", "apart", "slow"]]:
         """Sweep until values change by less than the perturbation, come too far apart, or `rounds` have passed."""
         store, shared = self.tables.source, self.shared
         assert shared is not None  # the analysis is done
@@ -191,12 +187,12 @@ class IntervalIteration:
             for p, rows, hit in self.tables.in_order(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
                     rows, self.values, shared.lower, shared.upper, shared.alike, self.perturbation, self.sign,
-                    _SWEEPS, _SETTLED * tolerance, bool(self.statistics.visits & 1),
+                    _SWEEPS, _SETTLED * tolerance, bool(self.counters.visits & 1),
                 )  # fmt: skip
-                self.statistics.visits += 1
-                self.statistics.sweeps += sweeps
-                self.statistics.backups += sweeps * rows.n
-                self.history.visit(p, 1, sweeps, self.session.seconds)
+                self.counters.visits += 1
+                self.counters.sweeps += sweeps
+                self.counters.backups += sweeps * rows.n
+                self.history.visit(p, 1, sweeps, self.seconds())
                 readers = self.neighbours.dependents(p)
                 flown[readers] += moved
                 flown[p] = change
@@ -204,6 +200,7 @@ class IntervalIteration:
                 self.dirty[p] = change > _DIRTY * tolerance
                 if self.tables.trace is not None:
                     self.tables.trace.access(p, False, hit, sweeps, change, -np.inf)
+                yield
             moved = shared.merge(self.values, _SETTLED * self.perturbation)
             for p in np.unique(np.searchsorted(store.facts.partition_ptr, moved, side="right") - 1).tolist():
                 self.dirty[self.neighbours.dependents(p)] = True
@@ -216,8 +213,14 @@ class IntervalIteration:
                 return "settled" if self.width <= 2 * self.target() else "apart"
         return "slow"
 
-    def prove(self, found: Analysis, resumed: bool) -> Totals:
-        """Settle, choose the policy, check; until the check holds. Raises StoppedEarly.
+    def iterate(self, resumed: bool) -> Generator[None, None, Outcome]:
+        """The method: the analysis, then the proof, whose findings are in `totals`; pauses between partitions."""
+        found = yield from check_totals(self.tables, self.neighbours)
+        self.totals = yield from self.prove(found, resumed)
+        return self.totals.outcome
+
+    def prove(self, found: Analysis, resumed: bool) -> Work[Totals]:
+        """Settle, choose the policy, check; until the check holds, or float64 can do no more.
 
         Parameters
         ----------
@@ -239,26 +242,28 @@ class IntervalIteration:
             start, kept = Exits(within, np.full(within.count, -1), found.start), self.keep_rows()
             for p, rows, _ in self.tables.in_order(np.ones_like(self.dirty)):
                 kept.take(p, rows, start.policy)
-            self.evaluate(start, kept.rows(), finer, rounds)
+                yield
+            yield from self.evaluate(start, kept.rows(), finer, rounds)
         self.dirty = np.ones(self.tables.source.n_partitions, np.bool_)
         while True:
-            self._check_precision(most)
-            if self.shared.choose(self.perturbation):
+            if not self._is_precise(most):
+                return self.unfinished(Outcome.PRECISION_LIMIT)
+            if (yield from self.shared.choose(self.perturbation)):
                 self.dirty[:] = True
-            state = self.settle(finer * self.perturbation, rounds)
+            state = yield from self.settle(finer * self.perturbation, rounds)
             if state != "settled":
                 slow = slow + 1 if state == "slow" else 0
                 if state == "apart" or slow > _MAX_SLOW:
                     self._restart_from_middle()
                     slow = 0
                 kept = self.keep_rows()
-                by = self.best_exits(kept)
-                self.evaluate(by, kept.rows(), finer, rounds)
+                by = yield from self.best_exits(kept)
+                yield from self.evaluate(by, kept.rows(), finer, rounds)
                 rounds += -(-rounds // 2)
                 continue
-            policy = self.greedy_policy()
+            policy = yield from self.greedy_policy()
             middle = self.values.mean(axis=1)
-            proof = inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
+            proof = yield from inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
             self.residual = proof.residual + proof.rounding
             if proof.holds:
                 if self.options.residual is None:
@@ -269,19 +274,22 @@ class IntervalIteration:
                 continue
             failures += 1
             if failures > _MAX_FAILURES:
-                raise StoppedEarly(Outcome.PRECISION_LIMIT)
+                return self.unfinished(Outcome.PRECISION_LIMIT)
             finer /= 4
             self.dirty |= proof.violated
 
-    def _check_precision(self, most: float) -> None:
-        """Raise StoppedEarly where the perturbation would be lost to rounding: UndefinedTotalError where it may be no
-        larger than `most`, which is so small."""
+    def unfinished(self, outcome: Outcome) -> Totals:
+        """What there is where the solve ends without a proof."""
+        return Totals(outcome, self.values.mean(axis=1), np.full(self.values.shape[0], -1, np.int32))
+
+    def _is_precise(self, most: float) -> bool:
+        """Return False where the perturbation would be lost to rounding; UndefinedTotalError where it may be no larger
+        than `most`, which is so small."""
         least = _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0)))
         if most < least and self.mean_loss is not None:
             loss = self.mean_loss
             raise undecided(self.tables.source, loss.states, loss.least, loss.most)
-        if self.perturbation < least:
-            raise StoppedEarly(Outcome.PRECISION_LIMIT)
+        return self.perturbation >= least
 
     def _restart_from_middle(self) -> None:
         """Go on with a smaller perturbation, from between the two."""
@@ -292,16 +300,16 @@ class IntervalIteration:
 
     def keep_rows(self) -> PolicyRowCollector:
         """For the rows of one policy."""
-        return PolicyRowCollector(rows_bytes(self.tables.source), self.tables.between_partitions)
+        return PolicyRowCollector(rows_bytes(self.tables.source))
 
-    def evaluate(self, by: Exits, rows: PolicyTables | None, finer: float, rounds: int) -> None:
+    def evaluate(self, by: Exits, rows: PolicyTables | None, finer: float, rounds: int) -> Work[None]:
         """Take the totals of a policy as the middle, and a perturbation that suits its exits, if it ends."""
         start = np.stack([self.values.mean(axis=1), np.ones(self.values.shape[0])], axis=1)
         enough = np.array([finer * self.perturbation / 32, 1 / 32])
         partitions = self.tables.source.n_partitions
         most = rounds // 2 if rows is None else self.steps
-        found = evaluate(rows or self.tables, partitions, by, self.sign, start, enough, most)
-        self.statistics.backups += found.passes * POLICY_SWEEPS * self.values.shape[0]
+        found = yield from evaluate(rows or self.tables, partitions, by, self.sign, start, enough, most)
+        self.counters.backups += found.passes * POLICY_SWEEPS * self.values.shape[0]
         if not found.ends or found.residual > max(10 * enough[0], 0.1 * found.residual_before):
             self.steps *= 2
             return
@@ -315,7 +323,7 @@ class IntervalIteration:
         self.values[:, 1] += spread
         self.dirty[:] = True
 
-    def best_exits(self, kept: PolicyRowCollector | None = None) -> Exits:
+    def best_exits(self, kept: PolicyRowCollector | None = None) -> Work[Exits]:
         """The best exits by L; in components of several states, which of the states is left from, if leaving is best.
 
         Their rows go to `kept`.
@@ -328,6 +336,7 @@ class IntervalIteration:
             greedy(rows, self.values, lower, self.perturbation, self.sign, policy)
             if kept is not None:
                 kept.take(p, rows, policy)
+            yield
         members, node = within.members, within.node
         if not members.size:
             return Exits(within, np.empty(0, np.int64), policy)
@@ -341,10 +350,10 @@ class IntervalIteration:
         policy[members[~leaves[node]]] = -2
         return Exits(within, chosen, policy)
 
-    def greedy_policy(self) -> npt.NDArray[np.int32]:
+    def greedy_policy(self) -> Work[npt.NDArray[np.int32]]:
         """int32 [n]: the best exits by L, and in components the way to the one that is best, if it is above 0."""
         store = self.tables.source
-        by = self.best_exits()
+        by = yield from self.best_exits()
         within = by.within
         policy = by.policy
         stays = (policy == -2).astype(np.uint8)
@@ -366,5 +375,5 @@ class IntervalIteration:
             readers = self.neighbours.dependents(p)
             return readers[waiting[readers]] if left < before else None
 
-        self.tables.until_clean(open_states, lifting)
+        yield from self.tables.until_clean(open_states, lifting)
         return policy

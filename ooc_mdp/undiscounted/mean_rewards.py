@@ -12,7 +12,7 @@ import numpy as np
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT, gain
 from ooc_mdp.undiscounted.refusals import Labels, infinite, undecided
-from ooc_mdp.undiscounted.tables import Streamed, partitions_with
+from ooc_mdp.undiscounted.tables import Streamed, Work, partitions_with
 
 __all__ = ["MeanLoss", "least_mean_loss"]
 
@@ -54,7 +54,9 @@ class _Means:
             best[self.members] = top[self.node]
 
 
-def least_mean_loss(tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float) -> MeanLoss:
+def least_mean_loss(
+    tables: Streamed, blocks: Labels, components: Labels, zero_reward: Labels, sign: float
+) -> Work[MeanLoss]:
     """Decide the sign of the best mean reward of components with rewards of both signs; the least loss.
 
     With h any potential, the best mean lies between the least and the largest of max_a r + P h - h over the component.
@@ -76,6 +78,7 @@ def least_mean_loss(tables: Streamed, blocks: Labels, components: Labels, zero_r
         rounding = 0.0
         for _, rows, _ in tables.in_order(partitions_with(blocks, source)):
             rounding = max(rounding, gain(rows, blocks, zero_reward, potential, sign, best))
+            yield
         step = best[states]
         means.joined(step)
         count = int(means.component.max()) + 1

@@ -13,8 +13,9 @@ more than half of the table, passes stream the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table import Table
 from ooc_mdp.undiscounted.end_components import ZeroRewardComponents
 from ooc_mdp.undiscounted.kernels.totals import relax, rows_of_policy
-from ooc_mdp.undiscounted.tables import Streamed
+from ooc_mdp.undiscounted.tables import Streamed, Work
 
 __all__ = [
     "EVALUATION_BYTES",
@@ -42,6 +43,8 @@ POLICY_SWEEPS = 4
 """Sweeps of a partition in a pass."""
 _MIN_CHANGE = 1e-5
 """Share of the first change."""
+_BREAKDOWN = partial(np.errstate, all="ignore")
+"""Where the method breaks down, or numbers overflow, is found out by what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,6 @@ class PolicyTables:
     """The rows of a policy, by partition, in memory."""
 
     tables: list[TableRows]
-    between_partitions: Callable[[], None]
-    """Called after each pass; may raise to stop."""
 
     def in_order(
         self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None
@@ -70,15 +71,13 @@ class PolicyTables:
         order = np.flatnonzero(wanted) if forwards is not False else np.flatnonzero(wanted)[::-1]
         for p in order.tolist():
             yield p, self.tables[p], True
-        self.between_partitions()
 
 
 class PolicyRowCollector:
     """Copies a policy's rows as partitions pass by, as long as they take no more than so many bytes."""
 
-    def __init__(self, most: int, between_partitions: Callable[[], None]) -> None:
+    def __init__(self, most: int) -> None:
         self._left = most
-        self._between_partitions = between_partitions
         self._tables: dict[int, TableRows] = {}
 
     def take(self, p: int, rows: TableRows, policy: npt.NDArray[np.int32]) -> None:
@@ -108,7 +107,7 @@ class PolicyRowCollector:
         """All of them; None where they took too much memory."""
         if self._left < 0:
             return None
-        return PolicyTables([self._tables[p] for p in sorted(self._tables)], self._between_partitions)
+        return PolicyTables([self._tables[p] for p in sorted(self._tables)])
 
 
 def rows_bytes(source: Table) -> int:
@@ -149,7 +148,7 @@ class _Passes:
         self._exits = np.zeros((by.within.members.size, 2))
         self.count = 0
 
-    def apply(self, x: FloatArray, constant: float) -> FloatArray:
+    def apply(self, x: FloatArray, constant: float) -> Work[FloatArray]:
         """float64 [n, 2]: F(x) with constant 1, its linear part with 0."""
         by, within = self._by, self._by.within
         right = constant * self._sign, constant
@@ -159,15 +158,19 @@ class _Passes:
             for _, rows, _ in self._rows.in_order(self._every, forwards):
                 of_components = within.zero_reward, within.members, self._exits
                 relax(rows, out, *of_components, by.policy, self._only, right, POLICY_SWEEPS, forwards)
+                if not self._only:
+                    yield
+            yield
             if within.members.size:
                 joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], 0.0)
                 out[within.members] = joined[within.node]
         return out
 
-    def product(self, x: FloatArray) -> FloatArray:
+    def product(self, x: FloatArray) -> Work[FloatArray]:
         """(1 - F0) x."""
-        out = self.apply(x, 0.0)
-        return np.subtract(x, out, out=out)
+        out = yield from self.apply(x, 0.0)
+        with _BREAKDOWN():
+            return np.subtract(x, out, out=out)
 
 
 def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -180,7 +183,6 @@ def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
 
 
-@np.errstate(all="ignore")  # where the method breaks down, or numbers overflow, is found out by what is left
 def evaluate(
     rows: Streamed | PolicyTables,
     partitions: int,
@@ -189,7 +191,7 @@ def evaluate(
     start: FloatArray,
     tolerance: FloatArray,
     most: int,
-) -> PolicyTotal:
+) -> Work[PolicyTotal]:
     """Solve for a policy's totals and exits.
 
     Parameters
@@ -201,31 +203,36 @@ def evaluate(
     """
     passes = _Passes(rows, partitions, by, sign)
     x = start
-    residual = passes.apply(x, 1.0)
-    residual -= x
+    residual = yield from passes.apply(x, 1.0)
+    with _BREAKDOWN():
+        residual -= x
     before_all = float(np.abs(residual[:, 0]).max())
     tolerances = np.array([max(float(tolerance[0]), _MIN_CHANGE * before_all), float(tolerance[1])])
     shadow = residual.copy()
     direction = residual.copy()
-    rho = _dot(shadow, residual)
+    with _BREAKDOWN():
+        rho = _dot(shadow, residual)
     for _ in range(most):
         if not (np.abs(residual).max(axis=0) > tolerances).any():
             break
-        image = passes.product(direction)
-        alpha = _ratio(rho, _dot(shadow, image))
-        x += alpha * direction
-        residual -= alpha * image
-        second = passes.product(residual)
-        omega = _ratio(_dot(second, residual), _dot(second, second))
-        x += omega * residual
-        residual -= omega * second
-        before, rho = rho, _dot(shadow, residual)
-        beta = _ratio(rho, before) * _ratio(alpha, omega)
-        direction = residual + beta * (direction - omega * image)
+        image = yield from passes.product(direction)
+        with _BREAKDOWN():
+            alpha = _ratio(rho, _dot(shadow, image))
+            x += alpha * direction
+            residual -= alpha * image
+        second = yield from passes.product(residual)
+        with _BREAKDOWN():
+            omega = _ratio(_dot(second, residual), _dot(second, second))
+            x += omega * residual
+            residual -= omega * second
+            before, rho = rho, _dot(shadow, residual)
+            beta = _ratio(rho, before) * _ratio(alpha, omega)
+            direction = residual + beta * (direction - omega * image)
         if not np.isfinite(rho).all():
             break
-    after = passes.apply(x, 1.0)
-    change = np.abs(after - x).max(axis=0)
+    after = yield from passes.apply(x, 1.0)
+    with _BREAKDOWN():
+        change = np.abs(after - x).max(axis=0)
     leaves = by.policy >= 0
     ends = bool(np.isfinite(after).all() and change[1] <= 0.5 and (x[leaves, 1] > 0).all())
     return PolicyTotal(after[:, 0], after[:, 1], float(change[0]), before_all, ends, passes.count)

@@ -13,7 +13,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.undiscounted.end_components import ZeroRewardComponents, cheap_components, least_losses
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 from ooc_mdp.undiscounted.kernels.totals import Components
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work
 
 __all__ = ["CHEAP_LOSS", "SharedValues"]
 
@@ -44,14 +44,15 @@ class SharedValues:
         """Whether L and U have the same components."""
         return self._cheap is self.within
 
-    def choose(self, perturbation: float) -> bool:
+    def choose(self, perturbation: float) -> Work[bool]:
         """Find the components of U for a perturbation; whether they were looked for anew."""
         before, self._loss = self._loss, CHEAP_LOSS * perturbation
         if self._least_loss is None:
-            self._least_loss = float(least_losses(self._tables).min())
+            losses = yield from least_losses(self._tables)
+            self._least_loss = float(losses.min())
         if self._loss == before or self._least_loss > max(before, self._loss):
             return False
-        cheap = cheap_components(self._tables, self._neighbours, self._loss)
+        cheap = yield from cheap_components(self._tables, self._neighbours, self._loss)
         same = np.array_equal(cheap.zero_reward, self.within.zero_reward)
         self._cheap = self.within if same else cheap
         self.upper = _components(self._cheap)

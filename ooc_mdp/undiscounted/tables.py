@@ -6,9 +6,9 @@ the caller; here are the cache, the threads that read, the accounts, and the poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,11 @@ from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.store.trace import Trace
 
-__all__ = ["Neighbours", "Streamed", "no_states", "partitions_with"]
+__all__ = ["Neighbours", "Streamed", "Work", "finish", "no_states", "partitions_with"]
+
+Found = TypeVar("Found")
+Work = Generator[None, None, Found]
+"""Work on a table that pauses between two partitions, where whoever does it reports, saves or ends it."""
 
 
 def partitions_with(labels: npt.NDArray[np.uint32], source: Table) -> npt.NDArray[np.bool_]:
@@ -55,6 +59,17 @@ class _Kept:
         """Nothing to do: the arrays go with their last reference."""
 
 
+def finish(work: Work[Found], step: Callable[[], None] = lambda: None) -> Found:
+    """What some work finds, done to its end; `step` is called between two partitions."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: Found = ended.value
+            return found
+        step()
+
+
 class Neighbours:
     """Which partitions read which, from the coupling matrix."""
 
@@ -82,14 +97,10 @@ class Streamed:
     source : of the tables.
     budget : bytes of the cache.
     depth : partitions that are read at a time.
-    between_partitions : called between two partitions; may raise to stop.
     """
 
-    def __init__(
-        self, source: Table, budget: int, depth: int, between_partitions: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, source: Table, budget: int, depth: int) -> None:
         self.source = source
-        self.between_partitions = between_partitions
         self.depth = depth
         self.trace: Trace | None = None
         """Records accesses; may be set later."""
@@ -139,9 +150,10 @@ class Streamed:
             finally:
                 self.cache.pin(p, False)
             stager.collect()
-            self.between_partitions()
 
-    def until_clean(self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]) -> None:
+    def until_clean(
+        self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]
+    ) -> Work[None]:
         """Visit dirty partitions (bool [P], which changes) until none is left.
 
         Parameters
@@ -154,6 +166,7 @@ class Streamed:
                 affected = visit(p, rows)
                 if affected is not None:
                     dirty[affected[affected != p]] = True
+                yield
 
     def count_on(self, statistics: SolveStatistics) -> None:
         """Count on from the statistics of an earlier run."""

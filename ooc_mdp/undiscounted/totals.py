@@ -10,8 +10,7 @@ proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/theory/und
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,16 +23,16 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
-from ooc_mdp.runtime.signals import signals
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import history_bytes
-from ooc_mdp.solver.output import Output, open_output
+from ooc_mdp.solver.output import Output, Snapshot
 from ooc_mdp.solver.plan import beside_tables, fitting_cache, writing_bytes
-from ooc_mdp.solver.session import Session, StoppedEarly
+from ooc_mdp.solver.run import Job, run_solve, run_steps
+from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.check_load import check_bytes
 from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
-from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, COMPONENT_BYTES, check_totals, states_near_zero
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, COMPONENT_BYTES, states_near_zero
 from ooc_mdp.undiscounted.inductive import load_code
 from ooc_mdp.undiscounted.interval_iteration import (
     FIRST_PERTURBATION,
@@ -59,7 +58,7 @@ from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, PolicyRowCo
 from ooc_mdp.undiscounted.shared_values import CHEAP_LOSS
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, no_states
 
-__all__ = ["METHOD", "solve"]
+__all__ = ["METHOD", "TotalsEngine", "TotalsSolve", "solve"]
 
 METHOD = "interval iteration"
 _PROOF = (
@@ -77,57 +76,79 @@ def solve(
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
-    """:func:`ooc_mdp.solver.local.solve` of total rewards, with the same parameters and errors.
+    """Solve for total rewards: :func:`ooc_mdp.solver.run.run_solve`.
 
     Raises
     ------
     UndefinedTotalError : the totals are infinite, or may be undefined.
     """
-    run = run or RunOptions()
-    with open_output(table, options.discount, run, note) as output:
-        finished = output.finished(options, partial(_target_of, table))
-        if finished is not None:
-            return finished
-        return _solve(table, options, run, output, watch, note)
+    return run_solve(table, options, run, TotalsEngine(), watch=watch, note=note)
 
 
-def _solve(
-    table: Table,
-    options: SolveOptions,
-    run: RunOptions,
-    output: Output,
-    watch: SolveWatcher | None,
-    note: Callable[[str], None],
-) -> Solution:
-    """:func:`solve` with output and trace checked and locked."""
-    check_reward_range(table.facts, steps=1.0)
-    with ExitStack() as stack:
-        session = Session(output, run, watch=watch, note=note, interrupted=stack.enter_context(signals()))
+class TotalsEngine:
+    """Total rewards, in this process on the CPU."""
+
+    def check(self, options: SolveOptions, run: RunOptions) -> None:
+        """Do nothing: the options have refused what steers other methods."""
+
+    def default_target(self, table: Table, solution: Solution) -> float:
+        """A share of the range of the values, or of their size."""
+        if solution.value_lower is None or solution.value_upper is None:
+            return 0.0
+        return default_total_target(table, float(solution.value_lower.min()), float(solution.value_upper.max()))
+
+    def begin(self, job: Job) -> TotalsSolve:
+        """Plan, allocate, and continue from what is there."""
+        table, options, output, stack = job.table, job.options, job.output, job.stack
+        check_reward_range(table.facts, steps=1.0)
+        session = job.session(job.await_signals())
         return_freed_memory()
-        writes = output.path is not None
-        stopped = _load_code(table, writes, session)
-        budget, plan = _plan(table, options, writes)
-        note(plan.describe())
+        stopped = _load_code(table, job.writes, session)
+        budget, plan = _plan(table, options, job.writes)
+        job.note(plan.describe())
         tables = stack.enter_context(Streamed(table, budget, _DEPTH))
+        state = _start(tables, options, budget, session.clock.seconds)
         session.begin(0.0)
-        state = _start(tables, options, budget, session)
-        resumed = _resume(state, output)
+        resumed = _resume(state, output, session)
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
-        tables.between_partitions = state.between_partitions
-        take = state.snapshot
-        with output.saved_on_damage(take):
-            totals = _unfinished(state, stopped) if stopped else _work(state, resumed)
-        return output.finish(table, totals.outcome, take, lambda: _conclude(state, totals, plan))
+        return TotalsSolve(state, session, plan, resumed, stopped)
 
 
-def _start(tables: Streamed, options: SolveOptions, budget: int, session: Session) -> IntervalIteration:
+@dataclass(frozen=True, slots=True)
+class TotalsSolve:
+    """A solve for total rewards that has begun."""
+
+    state: IntervalIteration
+    session: Session
+    plan: MemoryPlan
+    resumed: bool
+    """Whether it continues from values."""
+    stopped: Outcome | None
+    """What ended it before it could begin."""
+
+    def run(self) -> Outcome:
+        """Analysis, then the proof."""
+        self.state.history.row(self.state.row())
+        return self.stopped or run_steps(self.state, self.state.iterate(self.resumed), self.session)
+
+    def snapshot(self) -> Snapshot | None:
+        """What a solve continues from; None during the analysis."""
+        return self.state.snapshot()
+
+    def conclude(self, outcome: Outcome) -> Solution:
+        """Certificate, values and policy; what there is where a limit ended the solve."""
+        state = self.state
+        return _conclude(state, state.totals or state.unfinished(outcome), self.plan)
+
+
+def _start(tables: Streamed, options: SolveOptions, budget: int, seconds: Callable[[], float]) -> IntervalIteration:
     """A run of which nothing is known yet."""
     store = tables.source
     run = IntervalIteration(
         tables=tables,
         neighbours=Neighbours(store.facts.coupling),
         options=options,
-        statistics=SolveStatistics(
+        counters=SolveStatistics(
             n_states=store.n_states,
             n_partitions=store.n_partitions,
             cache_bytes=budget,
@@ -135,7 +156,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, session: Sessio
             source=store.facts.kind,
         ),
         values=np.zeros((store.n_states, 2)),
-        session=session,
+        seconds=seconds,
         dirty=np.ones(store.n_partitions, np.bool_),
     )
     run.perturbation = FIRST_PERTURBATION * _first_target(store, options)
@@ -172,7 +193,7 @@ def _warm_up(store: Table, writes: bool) -> None:
     lift(rows, labels, marks, marks, policy)
     rewards_inside(rows, labels, labels, labels, 1.0, marks)
     gain(rows, labels, labels, numbers, 1.0, numbers)
-    kept = PolicyRowCollector(1 << 30, lambda: None)
+    kept = PolicyRowCollector(1 << 30)
     kept.take(0, rows, policy)
     copied = kept.rows()
     for own in (rows, *(copied.tables if copied is not None else ())):
@@ -212,13 +233,6 @@ def _plan(store: Table, options: SolveOptions, writes: bool) -> tuple[int, Memor
     return budget, plan
 
 
-def _target_of(store: Table, solution: Solution) -> float:
-    """The default target for a solution that is there already."""
-    if solution.value_lower is None or solution.value_upper is None:
-        return 0.0
-    return default_total_target(store, float(solution.value_lower.min()), float(solution.value_upper.max()))
-
-
 def _first_target(store: Table, options: SolveOptions) -> float:
     """An error, or a residual, that the first perturbation is a share of."""
     if options.epsilon is not None:
@@ -228,21 +242,7 @@ def _first_target(store: Table, options: SolveOptions) -> float:
     return RELATIVE_EPSILON * value_floor(store)
 
 
-def _work(run: IntervalIteration, resumed: bool) -> Totals:
-    """Analysis, then the proof; what there is where a limit ends it."""
-    run.history.row(run.row())
-    try:
-        return run.prove(check_totals(run.tables, run.neighbours), resumed)
-    except StoppedEarly as stop:
-        return _unfinished(run, stop.outcome)
-
-
-def _unfinished(run: IntervalIteration, outcome: Outcome) -> Totals:
-    """What there is where a limit ends a solve."""
-    return Totals(outcome, run.values.mean(axis=1), np.full(run.values.shape[0], -1, np.int32))
-
-
-def _resume(run: IntervalIteration, output: Output) -> bool:
+def _resume(run: IntervalIteration, output: Output, session: Session) -> bool:
     """Continue from the values of a checkpoint, or of a result that proves less: sweeps settle from any start.
 
     A solve that stopped at float64's precision had the smallest perturbation; another target begins with its own.
@@ -257,10 +257,10 @@ def _resume(run: IntervalIteration, output: Output) -> bool:
     check_bounds(checkpoint_path(output.path), saved.arrays["bounds"])
     run.history.restore(saved.arrays, checkpoint_path(output.path))
     run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
-    run.session.begin(saved.statistics.solve_seconds)
+    session.begin(saved.statistics.solve_seconds, saved.statistics.backups)
     run.tables.count_on(saved.statistics)
     for name in ("visits", "sweeps", "backups"):
-        setattr(run.statistics, name, getattr(saved.statistics, name))
+        setattr(run.counters, name, getattr(saved.statistics, name))
     return True
 
 
@@ -293,7 +293,7 @@ def _conclude(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solut
             policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
             proof=_PROOF,
         ),
-        statistics=run.count(),
+        statistics=run.statistics(),
         history=run.history.end(run.row(error_bound)),
         values=store.to_source(middle),
         policy=store.to_source(totals.policy),

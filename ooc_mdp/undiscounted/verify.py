@@ -28,7 +28,7 @@ from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
 from ooc_mdp.undiscounted.inductive import Inductive, inductive, load_code
 from ooc_mdp.undiscounted.refusals import original_numbers
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed, no_states
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, finish, no_states
 
 __all__ = ["verify"]
 
@@ -127,10 +127,10 @@ def _check(
         if watch is not None:
             watch("verify", done, None if done > store.n_partitions else store.n_partitions)
 
-    with Streamed(store, (_DEPTH + 1) * largest, _DEPTH, between_partitions) as tables:
-        found = inductive(
-            tables, Neighbours(store.facts.coupling), np.stack([lower, upper], axis=1), values, policy, sign
-        )
+    with Streamed(store, (_DEPTH + 1) * largest, _DEPTH) as tables:
+        neighbours = Neighbours(store.facts.coupling)
+        proof = inductive(tables, neighbours, np.stack([lower, upper], axis=1), values, policy, sign)
+        found = finish(proof, between_partitions)
         n_bytes = tables.cache.statistics.bytes_read
     apart = np.maximum(upper - values, values - lower)
     where = int(np.argmax(apart)) if found.holds else found.violating_state

@@ -29,6 +29,7 @@ from ooc_mdp.backends.cpu import table as cpu_table
 from ooc_mdp.backends.cpu import triangular_solver as cpu_triangular_solver
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.model.criterion import Criterion
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, SolveOptions
@@ -97,9 +98,9 @@ def test_compilation_ends_between_two_functions_and_can_be_continued() -> None:
         assert outer(2) == 7  # there is nothing to compile
 
 
-@pytest.mark.parametrize("discount", [0.9, 1])
+@pytest.mark.parametrize("criterion", [0.9, ooc_mdp.TotalReward()])
 def test_a_time_limit_counts_compilation_and_ends_it(
-    discount: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    criterion: Criterion | float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, loop = [1000.0], njit(lambda x: x + 1)
     monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
@@ -111,13 +112,13 @@ def test_a_time_limit_counts_compilation_and_ends_it(
     monkeypatch.setattr(CpuBackend, "load_code", compile_long)
     monkeypatch.setattr(totals, "_warm_up", compile_long)
     store = make_store(Case(HALVES), tmp_path / "s")
-    stopped = ooc_mdp.solve(store, discount, device="cpu", time_limit=3.0, output=tmp_path / "r")
+    stopped = ooc_mdp.solve(store, criterion, device="cpu", time_limit=3.0, output=tmp_path / "r")
     assert stopped.outcome is Outcome.TIME_LIMIT
     assert stopped.statistics.loads == 0
     assert stopped.statistics.solve_seconds == 0.0  # of work
     assert not loop.signatures
     monkeypatch.undo()
-    assert ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r", resume=True).outcome.proved
+    assert ooc_mdp.solve(store, criterion, device="cpu", output=tmp_path / "r", resume=True).outcome.proved
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -186,14 +187,14 @@ def test_a_solve_from_python_is_told_of_too(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("discount", [0.9, 1])
+@pytest.mark.parametrize("asked", [("--discount", 0.9), ("--total",)])
 def test_a_first_solve_says_that_it_compiles_and_a_second_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discount: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[object, ...]
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
     make_store(Case(HALVES), tmp_path / "s")
     for compiles in (True, False):
-        ran = process("solve", tmp_path / "s", "--discount", discount, "--device", "cpu")
+        ran = process("solve", tmp_path / "s", *asked, "--device", "cpu")
         assert ran.status == 0, ran.err
         assert ("compiling loops" in ran.err) == compiles
 

@@ -49,7 +49,7 @@ def test_dask_is_quiet_while_a_command_solves(maze: Store, monkeypatch: pytest.M
         loud.append(dask.isEnabledFor(logging.ERROR))
         raise ClusterError("all is lost")
 
-    monkeypatch.setattr(solve_module, "solve_distributed", failing)
+    monkeypatch.setattr(solve_module.ClusterEngine, "begin", failing)
     said = refused("solve", maze.path, "--discount", 0.9, "--device", "cpu", "--scheduler", "tcp://127.0.0.1:1")
     assert said.strip() == "error: all is lost"
     assert loud == [False]

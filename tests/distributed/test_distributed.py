@@ -28,6 +28,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration
+from ooc_mdp.solver.plan import choose_shared_method
 from ooc_mdp.store import Store
 
 NAMES = sorted(p.name for p in PUBLIC.glob("*") if (p / "case.json").exists()) if PUBLIC.exists() else []
@@ -134,7 +135,7 @@ def test_loads_are_saved_by_policy_iteration_only_where_the_caches_of_all_worker
 def test_each_gpu_of_a_worker_adds_its_cache(device: str, taken: str, coupled: Store) -> None:
     """Four caches of 26% hold the table, two do not."""
     options = SolveOptions(0.9, device=device, cache=CacheSize(share=0.26))
-    assert solve_module._choose_method(ModelFacts.of(coupled.facts, 0.9), options, workers=2) == taken
+    assert choose_shared_method(ModelFacts.of(coupled.facts, 0.9), options, workers=2) == taken
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
     """A walk that costs 1 a step; the loops are compiled by a first solve."""
     walk = Model((*(State((Action(-1.0, {s + 1: 0.6, max(s - 1, 0): 0.4}),) * 3) for s in range(999)), State(())))
     store = make_store(Case(walk, "max", "float64", 10), tmp_path / "s")
-    options = ("--discount", 1, "--cache", "30%", "--output", tmp_path / "r", "--overwrite")
+    options = ("--total", "--cache", "30%", "--output", tmp_path / "r", "--overwrite")
     peak_and_plan(tmp_path / "s", *options)
     peak, plan, said = peak_and_plan(tmp_path / "s", *options)
     assert plan["lower and upper values"] == 16 * store.n_states

@@ -93,7 +93,7 @@ def test_the_peak_at_discount_1_is_within_its_plan(shape: str, tmp_path: Path) -
     ooc_mdp.convert(model, store, partition_size="64KiB", threads=1)
     cache = {"long row": "8MiB", "many actions": "6MiB"}.get(shape, CACHES[shape])
     for words in (
-        ("solve", store, "--discount", 1, "--epsilon", 0.1, "--cache", cache, "--output", result),
+        ("solve", store, "--total", "--epsilon", 0.1, "--cache", cache, "--output", result),
         ("verify", store, result),
     ):
         ran = run(*words)
@@ -107,7 +107,7 @@ def test_the_peak_with_large_end_components_is_within_the_plan(
 ) -> None:
     write_component(tmp_path / "m.npz", 600_000, rewards)
     ooc_mdp.convert(tmp_path / "m.npz", tmp_path / "s", partition_size="512KiB", threads=1)
-    solve = ("solve", tmp_path / "s", "--discount", 1, "--epsilon", 0.1, "--cache", "100%")
+    solve = ("solve", tmp_path / "s", "--total", "--epsilon", 0.1, "--cache", "100%")
     ran = run(*solve, "--output", tmp_path / "r")
     assert ran.peak <= 1.05 * ran.planned + SLACK, ran.said
 

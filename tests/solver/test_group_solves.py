@@ -24,6 +24,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.solver import local
+from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import unsaved_result
@@ -51,7 +52,7 @@ def solve(group: MakeGroup, monkeypatch: pytest.MonkeyPatch) -> Solve:
             return made[-1]
 
         monkeypatch.setattr(local, "select_backend", select)
-        options = SolveOptions(device="cuda:0", **asked)
+        options = SolveOptions(asked.pop("discount"), device="cuda:0", **asked)
         planned = TiledBackend(EmulatedDevice(1 << 26), TILE_STATES)
         cache = layout_of(planned, ModelFacts.of(store.facts, options.discount), slots).cache_bytes
         solution = local.solve(store, replace(options, cache=CacheSize(size=cache)), run)
@@ -91,7 +92,7 @@ def test_a_solve_on_a_group_goes_on_from_one_devices_checkpoint(
     store, asked, output = stores("gridworld"), {"discount": 0.8, "epsilon": 1e-3}, tmp_path / "r"
     ticks = iter([False, False, True])
     with monkeypatch.context() as patch:
-        patch.setattr(local, "signals", lambda: nullcontext(lambda: next(ticks, True)))
+        patch.setattr(life_cycle, "signals", lambda: nullcontext(lambda: next(ticks, True)))
         begun = solve(store, 1, 1, run=RunOptions(output), **asked)
     assert begun.outcome is Outcome.INTERRUPTED
     finished = solve(store, 2, 1, run=RunOptions(output, resume=True), **asked)

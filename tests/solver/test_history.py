@@ -25,6 +25,7 @@ from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.solution import Outcome, Solution, SolveHistory
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.solver import history, session
+from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.solver.history import MAX_ROWS, HistoryRecorder, HistoryRow, PartitionCounts
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
@@ -141,7 +142,7 @@ def test_counts_of_total_rewards_add_up_and_a_resumed_solve_continues(
     output, options = tmp_path / "r", SolveOptions(TotalReward(), epsilon=1e-9, device="cpu")
 
     def run(signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
-        monkeypatch.setattr(totals, "signals", signals)
+        monkeypatch.setattr(life_cycle, "signals", signals)
         return totals.solve(store, options, RunOptions(output, resume=True))
 
     visits, of_one = itertools.count(), HistoryRecorder.visit

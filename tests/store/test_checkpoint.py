@@ -369,13 +369,13 @@ def test_a_tighter_undiscounted_target_continues_from_the_values_of_the_result(t
     assert ooc_mdp.verify(tmp_path / "s", tmp_path / "r").holds
 
 
-@pytest.mark.parametrize("discount", [0.9, 1.0])
-def test_what_a_kill_left_of_a_checkpoint_goes_with_it(tmp_path, discount):
+@pytest.mark.parametrize("criterion", [0.9, ooc_mdp.TotalReward()])
+def test_what_a_kill_left_of_a_checkpoint_goes_with_it(tmp_path, criterion):
     lines = "S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n"
     (tmp_path / "m.txt").write_text(lines)
     store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
     (tmp_path / "r.checkpoint.partial").write_bytes(b"ooc-mdp checkpoint 4\nhalf")
-    ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r")
+    ooc_mdp.solve(store, criterion, device="cpu", output=tmp_path / "r")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.txt", "r", "s"]
 
 
@@ -406,15 +406,15 @@ def test_a_full_disk_leaves_the_previous_checkpoint(store, stopped):
 
 
 @pytest.mark.parametrize(
-    ("discount", "fault", "remedy"),
+    ("criterion", "fault", "remedy"),
     [
         (0.9, OSError(28, "No space left on device"), "make room"),
-        (1.0, OSError(28, "No space left on device"), "make room"),
+        (ooc_mdp.TotalReward(), OSError(28, "No space left on device"), "make room"),
         (0.9, OSError(5, "Input/output error"), "look at the disk"),
         (0.9, OSError(13, "Permission denied"), "allow writing there"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch, discount, fault, remedy):
+def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch, criterion, fault, remedy):
     """The second and third checkpoint are not written."""
     chain = "".join(f"S:{i}:0:1\nA:0:2\nD:{i}:0.5:-1\nD:{i + 1}:0.5:-1\n" for i in range(60))
     (tmp_path / "m.txt").write_text(f"{chain}S:60:0:0\n")
@@ -433,7 +433,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve(tmp_path, monkeypatch
     monkeypatch.setattr("ooc_mdp.solver.session._SAVING_SHARE", 0)
     said: list[str] = []
     how: dict[str, Any] = {"cache": "30%", "device": "cpu", "checkpoint_interval": 0.0, "note": said.append}
-    assert ooc_mdp.solve(path, discount, output=result, **how).outcome.proved
+    assert ooc_mdp.solve(path, criterion, output=result, **how).outcome.proved
     assert len(written) > 3
     assert [text for text in said if "checkpoint" in text] == [
         f"cannot write the checkpoint {result}.checkpoint: {fault.strerror}; the solve goes on and tries again: "

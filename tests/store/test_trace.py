@@ -15,6 +15,7 @@ from store_models import random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.criterion import Criterion
 from ooc_mdp.store.trace import TRACE_TITLE, TRACE_VERSION, Trace
 
 
@@ -92,8 +93,8 @@ def test_a_trace_that_cannot_be_begun_is_refused(tmp_path: Path) -> None:
         Trace(tmp_path / "nowhere" / "t.csv", {})
 
 
-@pytest.mark.parametrize("discount", [0.9, 1.0])
-def test_what_is_there_is_replaced_only_if_the_user_says_so(tmp_path: Path, discount: float) -> None:
+@pytest.mark.parametrize("criterion", [0.9, ooc_mdp.TotalReward()])
+def test_what_is_there_is_replaced_only_if_the_user_says_so(tmp_path: Path, criterion: Criterion | float) -> None:
     (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
     store, trace = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s"), tmp_path / "t.csv"
     old = f"{TRACE_TITLE} 1\n"
@@ -101,9 +102,9 @@ def test_what_is_there_is_replaced_only_if_the_user_says_so(tmp_path: Path, disc
     with pytest.raises(
         StoreError, match=r"the trace .*t\.csv exists; name another file, or replace it with --overwrite"
     ):
-        ooc_mdp.solve(store, discount, device="cpu", trace=trace, output=tmp_path / "r", resume=True)
+        ooc_mdp.solve(store, criterion, device="cpu", trace=trace, output=tmp_path / "r", resume=True)
     assert trace.read_text() == old
-    ooc_mdp.solve(store, discount, device="cpu", trace=trace, overwrite=True)
+    ooc_mdp.solve(store, criterion, device="cpu", trace=trace, overwrite=True)
     assert trace.read_text().startswith(f"{TRACE_TITLE} {TRACE_VERSION}\n")
 
 
@@ -141,10 +142,10 @@ def test_a_full_disk_is_named_in_the_end(lines: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize("discount", [0.9, 1.0])
-def test_a_solve_whose_trace_finds_no_room_keeps_what_it_solved(tmp_path: Path, discount: float) -> None:
+@pytest.mark.parametrize("criterion", [0.9, ooc_mdp.TotalReward()])
+def test_a_solve_whose_trace_finds_no_room_keeps_what_it_solved(tmp_path: Path, criterion: Criterion | float) -> None:
     (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
     store = ooc_mdp.convert(tmp_path / "m.txt", tmp_path / "s")
     with pytest.raises(StoreError, match="the trace /dev/full is cut off"):
-        ooc_mdp.solve(store, discount, device="cpu", output=tmp_path / "r", trace="/dev/full")
+        ooc_mdp.solve(store, criterion, device="cpu", output=tmp_path / "r", trace="/dev/full")
     assert ooc_mdp.verify(store, tmp_path / "r").holds

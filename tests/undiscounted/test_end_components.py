@@ -19,7 +19,7 @@ from ooc_mdp.store import Store
 from ooc_mdp.undiscounted.end_components import check_totals, end_components
 from ooc_mdp.undiscounted.kernels.end_components import ANY_REWARD, NO_REWARD
 from ooc_mdp.undiscounted.refusals import original_numbers
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, finish
 
 
 def inside(action: Action, states: set[int], zero_only: bool) -> bool:
@@ -83,7 +83,9 @@ def cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=80)
 def test_the_maximal_end_components_are_those_of_a_search_through_all_sets(case: Case, zero_only: bool) -> None:
     with stored(case) as store, streamed(store) as tables:
-        blocks = end_components(tables, Neighbours(store.facts.coupling), NO_REWARD if zero_only else ANY_REWARD)
+        blocks = finish(
+            end_components(tables, Neighbours(store.facts.coupling), NO_REWARD if zero_only else ANY_REWARD)
+        )
     assert components_of(blocks) == maximal_end_components(case.model, zero_only)
 
 
@@ -107,7 +109,7 @@ def test_components_of_sparse_graphs_in_many_partitions_are_those_of_the_textboo
     model = random_model(seed, 400, max_actions=2, max_successors=1 + seed % 2, terminal=0.05 * (1 - seed % 2))
     store = make_store(Case(model, "max", "float64", 25), tmp_path / "m.store")
     with streamed(store) as tables:
-        blocks = end_components(tables, Neighbours(store.facts.coupling), ANY_REWARD)
+        blocks = finish(end_components(tables, Neighbours(store.facts.coupling), ANY_REWARD))
     expected = components_in_memory(model)
     assert components_of(blocks) == expected
     assert expected
@@ -122,10 +124,10 @@ def test_a_long_ring_is_one_component_and_a_long_path_none(tmp_path: Path, backw
         store = make_store(Case(model, "max", "float64", 30), tmp_path / f"{count}.store")
         with streamed(store) as tables:
             neighbours = Neighbours(store.facts.coupling)
-            blocks = end_components(tables, neighbours, NO_REWARD)
+            blocks = finish(end_components(tables, neighbours, NO_REWARD))
             assert int((blocks > 0).sum()) == count
             assert np.unique(blocks).size == 1
-            found = check_totals(tables, neighbours)
+            found = finish(check_totals(tables, neighbours))
             classes, policy = found.within.zero_reward, found.start
             assert len(set(classes.tolist())) == 1
             ending = -2 if count else 0
@@ -139,7 +141,7 @@ def test_states_that_can_all_stay_where_they_are_do_not_cost_a_round_each(tmp_pa
     model = Model((State(()), *inner, State(())))
     store = make_store(Case(model, "max", "float64", 10), tmp_path / "m.store")
     with streamed(store) as tables:
-        blocks = end_components(tables, Neighbours(store.facts.coupling), NO_REWARD)
+        blocks = finish(end_components(tables, Neighbours(store.facts.coupling), NO_REWARD))
         assert tables.cache.statistics.auxiliary_accesses < 20 * store.n_partitions
     assert components_of(blocks) == {frozenset([s]) for s in range(1, n)}
 

@@ -13,7 +13,7 @@ from store_models import Action, Model, State
 from ooc_mdp.undiscounted.end_components import ZeroRewardComponents
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 from ooc_mdp.undiscounted.policy_evaluation import Exits, PolicyRowCollector, evaluate, rows_bytes
-from ooc_mdp.undiscounted.tables import Streamed
+from ooc_mdp.undiscounted.tables import Streamed, finish
 
 
 def walks(seed: int, n: int, ending: float) -> Model:
@@ -61,7 +61,7 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
     by = Exits(ZeroRewardComponents.of(np.full(n, NO_COMPONENT, np.uint32)), none, policy)
     expected = dense(model, policy) * [sign, 1.0]
     with Streamed(store, int(store.facts.partition_bytes.max()), 1) as tables:
-        room, too_little = PolicyRowCollector(rows_bytes(store), lambda: None), PolicyRowCollector(1000, lambda: None)
+        room, too_little = PolicyRowCollector(rows_bytes(store)), PolicyRowCollector(1000)
         for p, rows, _ in tables.in_order(np.ones(store.n_partitions, np.bool_)):
             room.take(p, rows, policy)
             too_little.take(p, rows, policy)
@@ -71,13 +71,13 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
         assert too_little.rows() is None
         for way in (tables, kept):
             start = np.zeros((n, 2))
-            found = evaluate(way, store.n_partitions, by, sign, start, np.array([1e-10, 1e-10]), 200)
+            found = finish(evaluate(way, store.n_partitions, by, sign, start, np.array([1e-10, 1e-10]), 200))
             assert found.ends
             size = np.abs(expected[:, 0]).max()
             assert found.residual <= 1e-5 * found.residual_before
             np.testing.assert_allclose(found.totals, expected[:, 0], atol=1e-2 * size)
             again = np.stack([found.totals, found.expected_exits], axis=1)
-            found = evaluate(way, store.n_partitions, by, sign, again, np.array([1e-10, 1e-10]), 200)
+            found = finish(evaluate(way, store.n_partitions, by, sign, again, np.array([1e-10, 1e-10]), 200))
             np.testing.assert_allclose(found.totals, expected[:, 0], rtol=1e-6, atol=1e-5 * size)
             np.testing.assert_allclose(found.expected_exits, expected[:, 1], rtol=1e-7, atol=1e-6)
 
@@ -90,7 +90,7 @@ def test_a_policy_that_never_ends_is_known_by_its_exits(tmp_path: Path) -> None:
         policy = np.array([choice] * 9 + [-1], np.int32)
         by = Exits(ZeroRewardComponents.of(np.full(10, NO_COMPONENT, np.uint32)), none, policy)
         with Streamed(store, int(store.facts.partition_bytes.max()), 1) as tables:
-            found = evaluate(tables, 3, by, 1.0, np.zeros((10, 2)), np.array([1e-9, 1e-9]), 50)
+            found = finish(evaluate(tables, 3, by, 1.0, np.zeros((10, 2)), np.array([1e-9, 1e-9]), 50))
         assert found.ends == ends
 
 
@@ -101,5 +101,5 @@ def test_totals_whose_squares_overflow_are_no_cause_for_warnings(tmp_path: Path)
     policy = np.array([0, 0, 0, 0, -1], np.int32)
     by = Exits(ZeroRewardComponents.of(np.full(5, NO_COMPONENT, np.uint32)), none, policy)
     with Streamed(store, int(store.facts.partition_bytes.max()), 1) as tables:
-        found = evaluate(tables, 2, by, 1.0, np.zeros((5, 2)), np.array([1e-9, 1e-9]), 50)
+        found = finish(evaluate(tables, 2, by, 1.0, np.zeros((5, 2)), np.array([1e-9, 1e-9]), 50))
     assert not found.ends

@@ -11,7 +11,7 @@ from store_models import random_model
 
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.store import Store
-from ooc_mdp.undiscounted.tables import Neighbours, Streamed
+from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work, finish
 
 
 @pytest.fixture
@@ -53,25 +53,31 @@ def test_disturbed_partitions_are_visited_until_none_is_left(store: Store) -> No
 
     with Streamed(store, int(store.facts.partition_bytes.sum()), 2) as tables:
         dirty = np.arange(9) == 0
-        tables.until_clean(dirty, visit)
+        finish(tables.until_clean(dirty, visit))
     assert visits.tolist() == [1] * 9
     assert not dirty.any()
 
 
-def test_a_tick_may_stop_it(store: Store) -> None:
-    ticks = []
+def test_work_pauses_after_each_partition_and_may_be_left_there(store: Store) -> None:
+    visited: list[int] = []
+    with Streamed(store, int(store.facts.partition_bytes.sum()), 2) as tables:
+        work = tables.until_clean(np.ones(9, np.bool_), lambda p, rows: visited.append(p))
+        for _ in range(4):
+            next(work)
+        work.close()
+        assert len(visited) == 4
+        assert len(list(tables.in_order(np.ones(9, np.bool_)))) == 9
 
-    def tick() -> None:
-        ticks.append(1)
-        if len(ticks) == 4:
-            raise KeyboardInterrupt
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        Streamed(store, int(store.facts.partition_bytes.sum()), 2, tick) as tables,
-    ):
-        list(tables.in_order(np.ones(9, np.bool_)))
-    assert len(ticks) == 4
+def test_finished_work_returns_what_it_found_and_tells_of_each_pause() -> None:
+    def counting() -> Work[str]:
+        for _ in range(3):
+            yield
+        return "found"
+
+    pauses: list[int] = []
+    assert finish(counting(), lambda: pauses.append(1)) == "found"
+    assert len(pauses) == 3
 
 
 def test_neighbours_are_the_coupling_both_ways(store: Store) -> None:

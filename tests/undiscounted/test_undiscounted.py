@@ -25,6 +25,7 @@ from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
+from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.store.result import open_result, write_result
 from ooc_mdp.undiscounted import totals
 from ooc_mdp.undiscounted.totals import solve
@@ -393,7 +394,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
             notes.append(text)
 
     def run(resume: bool, signals: Callable[[], AbstractContextManager[Callable[[], bool]]]) -> Solution:
-        monkeypatch.setattr(totals, "signals", signals)
+        monkeypatch.setattr(life_cycle, "signals", signals)
         return totals.solve(store, options, RunOptions(output, resume=resume), note=told)
 
     stopped = run(False, interrupted_after(visits))

@@ -47,6 +47,7 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
 from ooc_mdp.solver import local as solver
+from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.solver.plan import plan_solve
 from ooc_mdp.solver.verify import verify
 from ooc_mdp.store import Store
@@ -81,7 +82,7 @@ def solve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Solution]:
         **options: Any,
     ) -> Solution:
         monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(make_device(), TILE_STATES))
-        chosen = SolveOptions(device="cuda:0", **options)
+        chosen = SolveOptions(options.pop("discount"), device="cuda:0", **options)
         if slots is not None:
             layout = layout_of(
                 TiledBackend(emulated(), TILE_STATES), ModelFacts.of(store.facts, chosen.discount), slots
@@ -314,7 +315,8 @@ def test_a_partition_that_does_not_fit_leaves_its_slot_free(tmp_path: Path, devi
     for _ in range(3):
         with pytest.raises(SlotsTooSmall, match=r"a tile of partition 0 reads more than \d+ states outside"):
             engine.load(0)
-    engine.backend.start(engine.model, engine.backend.enlarged(engine.layout), None, None)
+    larger, loader = engine.backend.enlarged(engine.layout), engine.store.loader("cuda:0")
+    engine.backend.start(engine.model, larger, None, None, loader)
     engine.load(0)
     engine.sweep(0, SweepLimits(0.0, 3, 1e-3))
     engine.assert_that_the_bounds_are_true()
@@ -323,8 +325,8 @@ def test_a_partition_that_does_not_fit_leaves_its_slot_free(tmp_path: Path, devi
 def test_larger_slots_leave_states_without_a_policy_without_one(tmp_path: Path, device: MakeDevice) -> None:
     """As a resumed solve begins; no action must not become one that a residual is measured of."""
     engine = Engine(far_reading(720, None, tmp_path / "s"), 0.5, device(), slots=1)
-    larger = engine.backend.enlarged(engine.layout)
-    engine.backend.start(engine.model, larger, np.full(720, 100.0), np.full(720, -1, np.int32))
+    larger, loader = engine.backend.enlarged(engine.layout), engine.store.loader("cuda:0")
+    engine.backend.start(engine.model, larger, np.full(720, 100.0), np.full(720, -1, np.int32), loader)
     engine.load(0)
     measured, _ = engine.measure(0, 0.0)
     assert engine.backend.policy().max() < 3  # actions
@@ -446,9 +448,9 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
     store, options = stores(name), {"discount": 0.8, "epsilon": 1e-3}
     ticks = iter([False, False, True])
     with monkeypatch.context() as patch:
-        patch.setattr(solver, "signals", lambda: nullcontext(lambda: next(ticks, True)))
+        patch.setattr(life_cycle, "signals", lambda: nullcontext(lambda: next(ticks, True)))
         if first_on == "cpu":
-            on_cpu = SolveOptions(device="cpu", **options, **method)
+            on_cpu = SolveOptions(0.8, epsilon=1e-3, device="cpu", **method)
             begun = solver.solve(store, on_cpu, RunOptions(tmp_path / "r"))
         else:
             begun = solve(store, device, slots=1, output=tmp_path / "r", **options, **method)
@@ -461,7 +463,7 @@ def test_a_solve_goes_on_from_a_checkpoint_of_either_backend(
         assert solution.statistics.solve_seconds >= begun.statistics.solve_seconds
         assert_claims_hold_of_the_reference(solution, store, 0.8)
         shutil.copy(checkpoint_path(tmp_path / "r"), checkpoint_path(tmp_path / "cpu"))
-        on_cpu = SolveOptions(device="cpu", **options, **(method | exact))
+        on_cpu = SolveOptions(0.8, epsilon=1e-3, device="cpu", **(method | exact))
         monkeypatch.undo()
         solution = solver.solve(store, on_cpu, RunOptions(tmp_path / "cpu", resume=True, overwrite=True))
         assert_claims_hold_of_the_reference(solution, store, 0.8)
@@ -476,13 +478,14 @@ def test_no_policy_is_made_up_for_what_no_run_has_visited(
     store, output = make_store(Case(model, partitions=2), tmp_path / "s"), tmp_path / "r"
     options: dict[str, Any] = {"discount": 0.8, "epsilon": 1e-6}
     with monkeypatch.context() as patch:
-        patch.setattr(solver, "signals", lambda: nullcontext(lambda: True))
+        patch.setattr(life_cycle, "signals", lambda: nullcontext(lambda: True))
         solve(store, emulated, slots=1, output=output, **options)
     exact = options | {"priority": "exact-h1"}
     if later == "tiles":
         solution = solve(store, emulated, output=output, resume=True, **exact)
     else:
         monkeypatch.undo()
-        solution = solver.solve(store, SolveOptions(device="cpu", **exact), RunOptions(output, resume=True))
+        on_cpu = SolveOptions(0.8, epsilon=1e-6, priority="exact-h1", device="cpu")
+        solution = solver.solve(store, on_cpu, RunOptions(output, resume=True))
     assert solution.policy.tolist() == [1, -1]
     assert_claims_hold_of_the_reference(solution, store, 0.8)

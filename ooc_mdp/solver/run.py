@@ -1,0 +1,140 @@
+"""The life cycle of every solve, whatever is asked and wherever it is solved.
+
+    open output ─▶ what is there already? ─▶ Engine.begin ─▶ Task.run ─▶ Task.conclude ─▶ result, or checkpoint
+      locks, table held                      plan, resume    methods     Solution
+
+An engine says how a criterion is solved in one place: discounted or total, in this process or on workers. Locks,
+results that are there already, checkpoints after damage and what is written in the end are decided here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.table import Table
+from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.runtime.signals import signals
+from ooc_mdp.solver.output import Output, Snapshot, open_output
+from ooc_mdp.solver.session import Clock, Progressing, Session
+
+__all__ = ["Engine", "Job", "Task", "run_solve", "run_steps"]
+
+
+class Task(Protocol):
+    """A solve that has begun."""
+
+    def run(self) -> Outcome:
+        """Work until the target is met, a limit ends it, or float64 can do no more."""
+        ...
+
+    def snapshot(self) -> Snapshot | None:
+        """What a checkpoint holds, at any time."""
+        ...
+
+    def conclude(self, outcome: Outcome) -> Solution:
+        """The solution; what it is made of stays as it is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a solve is to do, with its output checked and locked."""
+
+    table: Table
+    options: SolveOptions
+    run: RunOptions
+    output: Output
+    stack: ExitStack
+    """Gets what must be closed after the solve."""
+    watch: SolveWatcher | None
+    note: Callable[[str], None]
+
+    @property
+    def writes(self) -> bool:
+        """Whether checkpoints and a result are written."""
+        return self.output.path is not None
+
+    def await_signals(self) -> Callable[[], bool]:
+        """From now on signals are noted instead of raised; returns what tells whether one has arrived."""
+        return self.stack.enter_context(signals())
+
+    def session(self, interrupted: Callable[[], bool], clock: Clock | None = None) -> Session:
+        """From now on the time limit counts."""
+        return Session(self.output, self.run, watch=self.watch, note=self.note, interrupted=interrupted, clock=clock)
+
+
+class Engine(Protocol):
+    """How one kind of solve is done; to add one, define these and name it in ``ooc_mdp/api.py: QUESTIONS``."""
+
+    def check(self, options: SolveOptions, run: RunOptions) -> None:
+        """Raise OptionsError for options that it does not support."""
+        ...
+
+    def default_target(self, table: Table, solution: Solution) -> float:
+        """The error that is asked for at a solution's values where the options do not say."""
+        ...
+
+    def begin(self, job: Job) -> Task:
+        """Plan the memory, allocate it, and continue from what an earlier run left."""
+        ...
+
+
+def run_solve(
+    table: Table,
+    options: SolveOptions,
+    run: RunOptions | None,
+    engine: Engine,
+    *,
+    watch: SolveWatcher | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Solution:
+    """Solve what the options ask of a table, by an engine.
+
+    Parameters
+    ----------
+    run : output, trace, limits; by default none of them.
+    watch : called with progress a few times a second.
+    note : called with sentences: the memory plan before anything large is allocated, where a resumed solve begins, and
+        what makes this one slow.
+
+    Returns
+    -------
+    Solution : whatever the outcome; values and policy in the source's state order.
+
+    Raises
+    ------
+    OptionsError, StoreError, MemoryBudgetError : before any work, or when the disk fails.
+    BusyError : before any work, where another process writes the output or reads what is there.
+    """
+    run = run or RunOptions()
+    engine.check(options, run)
+    with open_output(table, options.discount, run, note) as output, ExitStack() as stack:
+        finished = output.finished(options, lambda solution: engine.default_target(table, solution))
+        if finished is not None:
+            return finished
+        options = output.continued(options)
+        engine.check(options, run)
+        task = engine.begin(Job(table, options, run, output, stack, watch, note))
+        with output.saved_on_damage(task.snapshot):
+            outcome = task.run()
+        return output.finish(table, outcome, task.snapshot, lambda: task.conclude(outcome))
+
+
+def run_steps(work: Progressing, steps: Generator[None, None, Outcome], session: Session) -> Outcome:
+    """Take the steps of a method until it returns, or a limit or signal ends it; report and save between them."""
+    try:
+        while True:
+            next(steps)
+            stop = session.after_step(work)
+            if stop is not None:
+                return stop
+    except StopIteration as ended:
+        outcome: Outcome = ended.value
+        return outcome
+    finally:
+        steps.close()
