@@ -1,0 +1,135 @@
+"""The life cycle of every solve, with an engine that records when it is asked for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from small_mdps import Case, make_store
+from store_models import random_model
+
+import ooc_mdp
+from ooc_mdp import api
+from ooc_mdp.errors import DamagedStoreError, OptionsError
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.table import Table
+from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.solver.local import LocalEngine
+from ooc_mdp.solver.output import Snapshot
+from ooc_mdp.solver.run import Job, Task, run_solve
+from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path
+
+OPTIONS = SolveOptions(0.9, epsilon=1e-6, device="cpu")
+
+
+@dataclass
+class Recorded:
+    """A task that notes what is asked of it, and fails in `run` where it is told to."""
+
+    task: Task
+    asked: list[str]
+    failure: Exception | None = None
+
+    def run(self) -> Outcome:
+        self.asked.append("run")
+        outcome = self.task.run()
+        if self.failure is not None:
+            raise self.failure
+        return outcome
+
+    def snapshot(self) -> Snapshot | None:
+        self.asked.append("snapshot")
+        return self.task.snapshot()
+
+    def conclude(self, outcome: Outcome) -> Solution:
+        self.asked.append("conclude")
+        return self.task.conclude(outcome)
+
+
+@dataclass
+class Engine(LocalEngine):
+    """The engine of discounted solves in this process, recorded."""
+
+    failure: Exception | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def check(self, options: SolveOptions, run: RunOptions) -> None:
+        self.asked.append("check")
+
+    def default_target(self, table: Table, solution: Solution) -> float:
+        self.asked.append("default target")
+        return super().default_target(table, solution)
+
+    def begin(self, job: Job) -> Any:
+        self.asked.append("begin")
+        return Recorded(super().begin(job), self.asked, self.failure)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store(Case(random_model(3, 30), partitions=3), tmp_path / "s")
+
+
+def test_a_solve_is_checked_begun_run_and_concluded_in_this_order(store: Store, tmp_path: Path) -> None:
+    engine = Engine()
+    assert run_solve(store, OPTIONS, RunOptions(tmp_path / "r"), engine).outcome is Outcome.PROVED
+    assert engine.asked == ["check", "check", "begin", "run", "conclude"]
+    assert not checkpoint_path(tmp_path / "r").exists()
+
+
+def test_a_result_that_is_there_already_is_returned_without_beginning(store: Store, tmp_path: Path) -> None:
+    options = SolveOptions(0.9, device="cpu")
+    first = run_solve(store, options, RunOptions(tmp_path / "r"), Engine())
+    engine = Engine()
+    again = run_solve(store, options, RunOptions(tmp_path / "r", resume=True), engine)
+    assert engine.asked == ["check", "default target"]
+    np.testing.assert_array_equal(again.values, first.values)
+
+
+def test_what_was_solved_before_damage_is_saved_and_continued_from(store: Store, tmp_path: Path) -> None:
+    engine = Engine(failure=DamagedStoreError("a chunk is damaged"))
+    with pytest.raises(DamagedStoreError, match="what was solved is in the checkpoint"):
+        run_solve(store, OPTIONS, RunOptions(tmp_path / "r"), engine)
+    assert engine.asked[-2:] == ["run", "snapshot"]
+    assert checkpoint_path(tmp_path / "r").exists()
+    assert run_solve(store, OPTIONS, RunOptions(tmp_path / "r", resume=True), Engine()).outcome.proved
+
+
+def test_options_that_an_engine_refuses_are_refused_before_the_output_is_touched(store: Store, tmp_path: Path) -> None:
+    class Refusing(Engine):
+        def check(self, options: SolveOptions, run: RunOptions) -> None:
+            raise OptionsError("not these")
+
+    engine = Refusing()
+    with pytest.raises(OptionsError, match="not these"):
+        run_solve(store, OPTIONS, RunOptions(tmp_path / "r"), engine)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
+    assert engine.asked == []
+
+
+@dataclass(frozen=True)
+class HalfDiscounted:
+    """A criterion that only this module knows: a discount of one half."""
+
+    own_method: ClassVar[str | None] = None
+    discount: ClassVar[float] = 0.5
+    option: ClassVar[str] = "--half"
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = api.QUESTIONS[ooc_mdp.Discounted]
+    monkeypatch.setitem(api.QUESTIONS, HalfDiscounted, question)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_criterion_is_solved_once_the_registry_has_it(store: Store) -> None:
+    half, usual = (
+        ooc_mdp.solve(store, asked, epsilon=1e-9, device="cpu", method="vi") for asked in (HalfDiscounted(), 0.5)
+    )
+    np.testing.assert_array_equal(half.values, usual.values)
+    assert ooc_mdp.verify(store, half).holds
