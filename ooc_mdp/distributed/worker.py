@@ -44,7 +44,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.runtime.memory import return_freed_memory
+from ooc_mdp.runtime.memory import keep_freed_buffers
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.scheduling.stager import short_switch_interval
 from ooc_mdp.solver.driver import Steps, drive
@@ -136,7 +136,7 @@ def run_worker(
         backend = select_backend(options.device, options.sweep_order, options.kernel, asked.threads, options.stopping)
         stack.callback(backend.close)
         model = ModelFacts.of(source.facts, options.discount)
-        return_freed_memory()
+        keep_freed_buffers()
         peers = NetworkPeers(asked, mailbox, np.zeros(source.n_partitions, np.bool_), counts)
         with note_compiling(lambda _: mailbox.mark("compiling")):
             load_code(source, backend, model, options, writes=False)

@@ -17,7 +17,7 @@ from ooc_mdp.model.method_record import method_name
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.runtime.memory import return_freed_memory
+from ooc_mdp.runtime.memory import keep_freed_buffers
 from ooc_mdp.scheduling.stager import short_switch_interval
 from ooc_mdp.scheduling.target import default_target
 from ooc_mdp.solver.certificate import FinalState, conclude
@@ -82,7 +82,7 @@ class LocalEngine:
         facts = ModelFacts.of(table.facts, options.discount)
         backend = select_backend(options.device, options.sweep_order, options.kernel, None, options.stopping, facts)
         stack.callback(backend.close)
-        return_freed_memory()
+        keep_freed_buffers()
         stopped = load_code(table, backend, facts, options, job.writes, session.ended)
         plan = plan_solve(table, options, backend, facts, writes=job.writes)
         job.note(plan.describe())

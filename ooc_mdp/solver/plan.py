@@ -26,7 +26,7 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, MethodName, SolveOptions, format_bytes
-from ooc_mdp.runtime.memory import available_bytes, resident_bytes
+from ooc_mdp.runtime.memory import KEPT_PER_THREAD, available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
@@ -161,7 +161,7 @@ def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: Mod
     # Decoded, and packed for the device; on the CPU decoded straight into the memory of the cache.
     copies = 2 if layout.device else 0
     staged = {} if loader.on_device else {staging: depth * (copies * largest + loader.scratch_bytes)}
-    host = _host_buffers(store, model, staged, writes)
+    host = _host_buffers(store, model, staged, writes) | {"freed buffers": (1 + depth) * KEPT_PER_THREAD}
     if layout.device and needs.free is not None:
         place = layout.entry_bytes or largest
         check_free_memory(layout.device, needs.free, backend.name, options.device_memory, place)
