@@ -376,6 +376,16 @@ def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, 
             assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
 
 
+def test_two_versions_on_the_cpu_prove_the_same_target_in_turns(tmp_path):
+    arguments = ("--before", ENGINE.parents[1], "--toy", "--cases", "gridworld-25", "--pairs", "2")
+    case = figures_of("engine/cpu_versions.py", tmp_path, *arguments)["cases"]["gridworld-25"]
+    for version in ("before", "after"):
+        assert len(case["solves"][version]) == 2
+        assert all(solve["outcome"] == "proved" and solve["cpu_seconds"] > 0 for solve in case["solves"][version])
+        assert case["medians"][version]["error_bound"] <= case["epsilon"]
+    assert case["ratio"]["min"] <= case["ratio"]["median"] <= case["ratio"]["max"]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")
