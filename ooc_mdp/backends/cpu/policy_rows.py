@@ -29,7 +29,7 @@ from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.policy_loops import Share, measure_rows, product_rows, sweep_rows
 from ooc_mdp.backends.cpu.table import CHECKED, MAX_UNROLLED, Specialisation
-from ooc_mdp.backends.cpu.triangular_solver import STATE_BYTES, TriangularSolver
+from ooc_mdp.backends.cpu.triangular_solver import MAX_STATES, STATE_BYTES, TriangularSolver, entry_types
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.errors import MemoryBudgetError, raise_system_failure
 from ooc_mdp.model.facts import ModelFacts
@@ -65,7 +65,7 @@ class PolicyRows:
         mapped: bool = False,
     ) -> None:
         n, partitions = model.n_states, model.row_sums.size
-        self._model, self._threads, self._run = model, threads, run
+        self._model, self._threads, self._run, self._mapped = model, threads, run, mapped
         first, widths = model.partition_ptr.astype(np.int64), model.row_widths.astype(np.int64)
         begin = np.concatenate([[0], np.cumsum(np.diff(first) * widths)])
         arrays = _allocated(_types(model), mapped)
@@ -115,8 +115,11 @@ class PolicyRows:
 
     @staticmethod
     def nbytes(model: ModelFacts, mapped: bool = False) -> int:
-        """Bytes of RAM that rows, Q2 and an evaluation take."""
-        rows = sum(dtype.itemsize * count for dtype, count in _types(model).values())
+        """Bytes of RAM that rows, Q2 and an evaluation take: a triangle has as many entries as rows at most."""
+        types = [*_types(model).values()]
+        if model.n_states < MAX_STATES:
+            types += entry_types(_entries(model)).values()
+        rows = sum(dtype.itemsize * count for dtype, count in types)
         return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * model.n_states
 
     def states(self) -> int:
@@ -141,7 +144,8 @@ class PolicyRows:
 
     def triangular_solver(self) -> TriangularSolver:
         """Triangular solves in the topological order of the policy as it is."""
-        return TriangularSolver(self.spec, self._loop_model, self.numbers, self._model.partition_ptr)
+        allocate = partial(_allocated, mapped=self._mapped)
+        return TriangularSolver(self.spec, self._loop_model, self.numbers, self._model.partition_ptr, allocate)
 
     def sweep(self, values: FloatArray, limit: float, back: bool) -> int:
         """Sweep partitions that may change by more than `limit`, as far as is known; the number of backups."""
@@ -180,10 +184,14 @@ class PolicyRows:
         return out
 
 
+def _entries(model: ModelFacts) -> int:
+    """Transitions of the rows, those with which short rows are filled up among them."""
+    return int((np.diff(model.partition_ptr) * model.row_widths).sum())
+
+
 def _types(model: ModelFacts) -> dict[str, tuple[np.dtype[Any], int]]:
     """Types and lengths of the rows' arrays, the widest numbers first."""
-    n = model.n_states
-    entries = int((np.diff(model.partition_ptr) * model.row_widths).sum())
+    n, entries = model.n_states, _entries(model)
     float64 = np.dtype(np.float64)
     return {
         "rewards": (float64, n),

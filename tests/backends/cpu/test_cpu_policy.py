@@ -336,14 +336,14 @@ def test_a_solve_along_the_flow_leaves_nothing_of_what_comes_before(
         solver = rows.triangular_solver()
         n, zero = store.n_states, kept.backup(np.zeros(store.n_states))
         matrix = np.stack([kept.backup(unit) - zero for unit in np.eye(n)], axis=1)
-        place = np.argsort(solver._order)
+        place = np.argsort(solver.order)
         matrix[place[:, None] < place[None, :]] = 0.0
         if partitions > 1:
             matrix[kept.states(1)] = 0.0
         right = np.random.default_rng(1).normal(size=n)
         found = np.empty(n)
         solver.solve(right, found)
-        assert found == pytest.approx(np.linalg.solve(np.eye(n) - matrix, right), rel=1e-9, abs=1e-9)
+        assert found == pytest.approx(np.linalg.solve(np.eye(n) - matrix, right), rel=1e-5, abs=1e-5)  # of float32
 
 
 def test_along_a_long_way_triangular_solves_replace_most_of_the_work(
@@ -384,7 +384,7 @@ def test_an_evaluation_that_is_left_after_every_step_takes_no_more_products(tmp_
             assert left > 30 if seconds == 0 else left == 0
             sweeps.append(backups / store.n_states)
     whole, pieces = sweeps
-    assert pieces <= 1.02 * whole  # rounding decides when a solver ends
+    assert pieces <= 1.15 * whole  # rounding decides when a solver ends: 0.95 to 1.08 at discounts close to this one
 
 
 def test_values_that_others_change_under_an_evaluation_are_seen_in_the_end(tmp_path: Path) -> None:
@@ -478,9 +478,14 @@ def test_bytes_are_those_of_the_arrays(tmp_path: Path) -> None:
             rows = kept.rows
             arrays = (rows.successors, rows.probabilities, rows.rewards, rows.discounts, rows.second_best)
             working = (8 * (1 + VECTORS) + STATE_BYTES) * store.n_states
-            assert PolicyRows.nbytes(kept.model) == sum(a.nbytes for a in arrays) + working
+            triangle = 8 * rows.successors.size
+            assert PolicyRows.nbytes(kept.model) == sum(a.nbytes for a in arrays) + triangle + working
             assert PolicyRows.nbytes(kept.model, mapped=True) == working
             assert rows.probabilities.dtype == np.float32
+            kept.improve(range(4))
+            packed = rows.triangular_solver()
+            arrays = (*packed._triangle, packed._at_place)
+            assert sum(a.nbytes for a in arrays) <= triangle + STATE_BYTES * store.n_states
 
 
 def test_a_disk_without_room_for_rows_is_refused_with_the_remedy(
