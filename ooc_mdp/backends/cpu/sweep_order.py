@@ -7,7 +7,8 @@ nested loops. A state should come after the successors that its value depends on
 
 and an axis whose votes sum to more than 0 is traversed from high to low. Once a state has been backed up only its
 greedy action votes. Rows that end the process have g = 0, so what stands as their successors has no say. Without a grid
-the local state number is the one axis. Neighbouring axes of one direction are one axis: a block traversed up (or down)
+the local state number is the one axis. A sample of the states votes where there are many: a sign is all that is asked.
+Neighbouring axes of one direction are one axis: a block traversed up (or down)
 in all of them is one contiguous run of memory, and only where directions differ does a sweep jump between runs.
 """
 
@@ -29,6 +30,8 @@ __all__ = ["SweepOrders", "Traversal", "cast_votes", "traversal"]
 Traversal = tuple[IntArray, IntArray]
 """int64 extents and signed strides of the merged axes, outermost first; the last one's stride is 1 or -1."""
 
+_SAMPLED = 448
+"""States of a partition from which on a sample of them votes."""
 _TIE = 1e-9
 """Votes below this share of a vote a state are rounding: memory order stays."""
 
@@ -65,7 +68,7 @@ def traversal(shape: tuple[int, ...], descending: int) -> Traversal:
 
 @njit(nogil=True, cache=True)
 def cast_votes(spec, row, shape, policy, discount):
-    """float64 [d]: the votes of a partition's rows; positive where probability goes to higher coordinates.
+    """float64 [d]: the votes of a partition's states, or a sample; positive where probability goes to higher coordinates.
 
     Parameters
     ----------
@@ -80,7 +83,11 @@ def cast_votes(spec, row, shape, policy, discount):
     strides = np.ones(d, np.int64)
     for axis in range(d - 1, 0, -1):
         strides[axis - 1] = strides[axis] * shape[axis]
-    for s in range(table.n):
+    for s in range(0, table.n, _sample_step(shape, table.n)):
+        rest = s
+        for axis in range(d):
+            here[axis] = rest // strides[axis]
+            rest -= here[axis] * strides[axis]
         j, end = first_row(spec, table, np.uint64(s)), first_row(spec, table, np.uint64(s + 1))
         chosen = policy[table.first + s]
         if 0 <= chosen < np.int64(end - j):
@@ -88,12 +95,16 @@ def cast_votes(spec, row, shape, policy, discount):
             end = j + np.uint64(1)
         for a in range(np.int64(end - j)):
             _vote(spec, table, j + np.uint64(a), s, discount, here, strides, votes)
-        for axis in range(d - 1, -1, -1):
-            here[axis] += 1
-            if here[axis] < shape[axis]:
-                break
-            here[axis] = 0
     return votes
+
+
+@njit(inline="always")
+def _sample_step(shape, n):
+    """Every so many states votes: a step that divides no side of the block, so that no line of it has all the votes."""
+    for step in (7, 11, 13):
+        if n >= _SAMPLED and np.all(shape % step != 0):
+            return step
+    return 1
 
 
 @njit(inline="always")

@@ -161,6 +161,19 @@ def test_each_axis_is_walked_against_the_flow_along_it(shape: tuple[int, ...]) -
         assert (votes != 0).all()
 
 
+@pytest.mark.parametrize("side", [7, 77, 98])
+def test_where_a_sample_votes_no_line_of_the_block_has_all_the_votes(side: int) -> None:
+    """In every seventh column, or every eleventh, the policy goes down, in all others up."""
+    shape = (700 // side + 1, side)
+    table = block(shape, [[((0, 1), 1.0)], [((0, -1), 1.0)]])
+    assert table.n_states >= 448
+    columns = np.arange(table.n_states) % side
+    for period in (7, 11):
+        policy = (columns % period == 0).astype(np.int32)
+        along = votes_of(table, shape, policy)[1]
+        assert along > 0.5 * np.count_nonzero(policy == 0) / 13
+
+
 def test_a_vote_weighs_probability_and_discount() -> None:
     shape = (5, 6)
     table = block(shape, [[((1, 0), 0.7), ((-1, 0), 0.2), ((0, -1), 0.1)]])
