@@ -125,9 +125,10 @@ class CpuBackend(HostValues):
         cache, members = cache_of_size(model.partition_bytes, needs.cache), self._members(model)
         numbers = -(-members // self._threads) * _values_of_one(model) + model.largest_partition
         votes = SweepOrders.nbytes(self._sweep_order, model.n_partitions, model.block_shapes)
-        packed = PackedBuffers.nbytes(model, self._threads, members) if _gathers(model) else 0
+        resident = min(cache, model.table_bytes)
+        packed = PackedBuffers.nbytes(model, self._threads, members, resident) if _gathers(model) else 0
         host = {
-            "cache": min(cache, model.table_bytes),
+            "cache": resident,
             "sweep workspace": 8 * self._threads * numbers + 6 * model.n_partitions,
         }
         host |= {"sweep orders": votes} if votes else {}
@@ -173,8 +174,8 @@ class CpuBackend(HostValues):
         self._rows: PolicyRows | None = None
         """The policy's rows, while it is evaluated on them."""
         members = -(-layout.batch_size // self._threads)
-        packed = layout.batch_size if _gathers(model) else 0
-        self._packed_buffers = PackedBuffers(model, self._threads, packed, self._sweep_order != "forward")
+        packed, resident = (layout.batch_size, layout.host["cache"]) if _gathers(model) else (0, 0)
+        self._packed_buffers = PackedBuffers(model, self._threads, packed, resident, self._sweep_order != "forward")
         self._workspace = np.empty(self._threads * members * _values_of_one(model))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
         self._workspaces = np.split(self._workspace, self._threads)
@@ -232,7 +233,7 @@ class CpuBackend(HostValues):
         """One sweep each of each kind of partition: in topological order first, if that may suit, then in traversal
         order."""
         load_table_code()
-        packs = PackedBuffers.nbytes(model, 1, 1) > 0
+        packs = PackedBuffers.nbytes(model, 1, 1, 0) > 0
         for small, table in small_models(model):
             with closing(CpuBackend(self._sweep_order, self._threads)) as other:
                 other._load_loops(small, table, packs, policy_rows)

@@ -68,7 +68,7 @@ def traversal(shape: tuple[int, ...], descending: int) -> Traversal:
 
 @njit(nogil=True, cache=True)
 def cast_votes(spec, row, shape, policy, discount):
-    """float64 [d]: the votes of a partition's states, or a sample; positive where probability goes to higher coordinates.
+    """float64 [d]: the votes of a partition, or of a sample of it; positive where probability goes further up.
 
     Parameters
     ----------

@@ -2,9 +2,9 @@
 
 A visit of a partition alternates between sweeps over its packed rows (`ooc_mdp.backends.cpu.packed`) and full sweeps:
 the policy is improved once its sweeps' changes are a tenth of those of the last full sweep, and the visit is over once
-those of a full sweep are a tenth of the first. Packed rows outlive visits, for as many partitions as are swept in one
-batch: rows whose action has changed are patched, and all are packed again once more than `_MAX_OUTDATED` of the states
-have another action.
+those of a full sweep are a tenth of the first. Packed rows outlive visits: rows whose action has changed are patched, and all are packed again once more than `_MAX_OUTDATED` of the states
+have another action. There are buffers for as many partitions as the cache holds: with fewer, rows would be packed
+again at most visits.
 
 It is for policies that go where they mean to, with some noise (a gridworld's: 0.19 of the probability comes later in
 the order). Where next to none does, or much, steps gain nothing or are not safe; such partitions, and those whose
@@ -66,7 +66,8 @@ _MAX_FAILURES = 6
 _MAX_BUFFER_BYTES = 1 << 20
 """Of one partition's packed rows, which are read from the second-level cache."""
 _MAX_BYTES = 16 << 20
-"""Of all packed rows: they must not grow with the table."""
+"""Of all packed rows, or `_SHARE_OF_CACHE` where that is more: they must not grow with the table."""
+_SHARE_OF_CACHE = 1 / 3
 
 
 class PackedProgress(NamedTuple):
@@ -196,16 +197,17 @@ class PackedBuffers:
     Parameters
     ----------
     members : partitions of a batch at most, which all threads sweep.
+    cache : bytes of tables that are resident at most.
     alternate : whether full sweeps may go either way.
     """
 
     max_differing = _MAX_DIFFERING
 
-    def __init__(self, model: ModelFacts, threads: int, members: int, alternate: bool) -> None:
+    def __init__(self, model: ModelFacts, threads: int, members: int, cache: int, alternate: bool) -> None:
         n, k = model.largest_partition, model.longest_row
         self.alternate = alternate
-        self._members = _buffer_count(model, members)
-        self.suited = np.full(model.row_sums.size, bool(self._members))
+        self._count = _buffer_count(model, members, cache)
+        self.suited = np.full(model.row_sums.size, bool(self._count))
         """bool [P]; whether sweeps in topological order are, or may be, the right ones."""
         self.packed = np.zeros(model.row_sums.size, np.bool_)
         """bool [P]; whether its buffer holds the rows of some policy of it."""
@@ -213,16 +215,16 @@ class PackedBuffers:
         self.relaxation = np.zeros(model.row_sums.size, np.float32)
         self.by_partition: dict[int, npt.NDArray[np.uint8]] = {}
         """Least recently visited first."""
-        room = 1 if self._members else 0
+        room = 1 if self._count else 0
         self.scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
         self.gathered = [np.empty(n * (k + 1) * room) for _ in range(threads)]
         self.gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
 
     @staticmethod
-    def nbytes(model: ModelFacts, threads: int, members: int) -> int:
+    def nbytes(model: ModelFacts, threads: int, members: int, cache: int) -> int:
         """Bytes of packed rows and scratch; 0 where no partition can be swept this way."""
         n, k = model.largest_partition, model.longest_row
-        buffers = _buffer_count(model, members)
+        buffers = _buffer_count(model, members, cache)
         scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * model.row_sums.size
         return buffers * _buffer_bytes(model) + scratch if buffers else 0
 
@@ -246,7 +248,7 @@ class PackedBuffers:
             if buffer is None:
                 self.packed[r.index] = False
                 size = packed_bytes(r.n_states, len(arrays.spec.width), arrays.table.successors.itemsize)
-                if len(self.by_partition) >= self._members:
+                if len(self.by_partition) >= self._count:
                     oldest = next((p for p in self.by_partition if p not in batch), None)
                     if oldest is None:
                         continue
@@ -321,10 +323,13 @@ class TopologicalRounds:
         buffers.suited[index] &= ~(unsuited | self._given_up)
 
 
-def _buffer_count(model: ModelFacts, members: int) -> int:
-    """Partitions whose rows are packed at most."""
+def _buffer_count(model: ModelFacts, members: int, cache: int) -> int:
+    """Partitions whose rows are packed at most: those that are resident, or swept in a batch if these are more."""
     size = _buffer_bytes(model)
-    return min(members, _MAX_BYTES // size) if size else 0
+    if not size:
+        return 0
+    residents = min(model.n_partitions, cache * model.n_partitions // model.table_bytes)
+    return min(max(members, residents), max(_MAX_BYTES, int(_SHARE_OF_CACHE * cache)) // size)
 
 
 def _buffer_bytes(model: ModelFacts) -> int:

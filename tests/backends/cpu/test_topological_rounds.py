@@ -325,7 +325,7 @@ def test_packed_rows_take_no_more_than_the_plan_says_and_the_least_recently_visi
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
     planned = backend.layout(backend._model, Needs()).host["policy rows"]
-    buffers = PackedBuffers(backend._model, 2, 2, True)
+    buffers = PackedBuffers(backend._model, 2, 2, 0, True)
     for chosen in ([0, 1], [1, 2], [3]):
         buffers.assign([residents[p] for p in chosen])
     assert list(buffers.by_partition) == [2, 3]
@@ -337,4 +337,22 @@ def test_packed_rows_take_no_more_than_the_plan_says_and_the_least_recently_visi
     held += [buffers.suited, buffers.packed, buffers.changed, buffers.relaxation]
     assert len(buffers.by_partition) == 4
     assert sum(a.nbytes for a in held) <= planned
+    backend.close()
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_there_are_packed_rows_for_every_partition_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Of a table that is larger than what packed rows may take whatever the cache."""
+    monkeypatch.setattr(topological_rounds, "_MAX_BYTES", 1 << 17)
+    store = ooc_mdp.generate("GW-128x4", tmp_path / "s", partitions=64)
+    backend, model = CpuBackend("voted", 1), ModelFacts.of(store, 0.95)
+    layout = backend.layout(model, Needs(cache=CacheSize(share=share)))
+    backend.start(model, layout, None, None)
+    residents = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(round(share * 64))]
+    for r in residents:
+        backend._packed_buffers.assign([r])
+    assert set(backend._packed_buffers.by_partition) == {r.index for r in residents}
+    assert sum(a.nbytes for a in backend._packed_buffers.by_partition.values()) <= layout.host["policy rows"]
     backend.close()
