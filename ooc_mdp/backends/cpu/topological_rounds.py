@@ -2,9 +2,9 @@
 
 A visit of a partition alternates between sweeps over its packed rows (`ooc_mdp.backends.cpu.packed`) and full sweeps:
 the policy is improved once its sweeps' changes are a tenth of those of the last full sweep, and the visit is over once
-those of a full sweep are a tenth of the first. Packed rows outlive visits: rows whose action has changed are patched, and all are packed again once more than `_MAX_OUTDATED` of the states
-have another action. There are buffers for as many partitions as the cache holds: with fewer, rows would be packed
-again at most visits.
+those of a full sweep are a tenth of the first. Packed rows outlive visits: rows whose action has changed are patched,
+and all are packed again once more than `_MAX_OUTDATED` of the states have another action. There are buffers for as many
+partitions as the cache holds: with fewer, rows would be packed again at most visits.
 
 It is for policies that go where they mean to, with some noise (a gridworld's: 0.19 of the probability comes later in
 the order). Where next to none does, or much, steps gain nothing or are not safe; such partitions, and those whose
