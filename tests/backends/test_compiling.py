@@ -23,6 +23,7 @@ from ooc_mdp.backends.compiling import CompilationStopped, note_compiling, stopp
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
 from ooc_mdp.backends.cpu import loops, rounds, sweep_order, topological_rounds
+from ooc_mdp.backends.cpu import passes as cpu_passes
 from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
 from ooc_mdp.backends.cpu import table as cpu_table
@@ -49,6 +50,7 @@ MODULES = (
     cpu_krylov,
     cpu_policy,
     cpu_policy_loops,
+    cpu_passes,
     loops,
     rounds,
     sweep_order,

@@ -26,11 +26,11 @@ from ooc_mdp.backends.base import (
     SweepLimits,
     VisitReport,
 )
-from ooc_mdp.backends.cpu.addresses import NOWHERE, span
 from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_specialisation, groups_of, members_of
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
+from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
 from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
@@ -133,7 +133,7 @@ class CpuBackend(HostValues):
         }
         host |= {"sweep orders": votes} if votes else {}
         host |= {"policy rows": packed} if packed else {}
-        host |= {"commit buffer": 8 * model.n_states} if needs.synchronous else {}
+        host |= Passes.nbytes(model) if needs.synchronous else {}
         if not needs.policy_rows:
             return Layout(cache, None, members, host, {})
         host[ROWS] = PolicyRows.nbytes(model, _maps_rows(model, needs.free))
@@ -167,8 +167,7 @@ class CpuBackend(HostValues):
         self._failures = np.zeros(model.row_sums.size, np.int8)
         self._backoff = np.zeros(model.row_sums.size, np.int32)
         """The arrays of `Findings`."""
-        self._commit_buffer: FloatArray | None = None
-        """float64 [n]; backups of a double-buffered sweep that are not committed yet."""
+        self._passes: Passes | None = None
         self._small_tables: Arena | None = None
         """Where tables that are small beside others are kept."""
         self._rows: PolicyRows | None = None
@@ -236,9 +235,11 @@ class CpuBackend(HostValues):
         packs = PackedBuffers.nbytes(model, 1, 1, 0) > 0
         for small, table in small_models(model):
             with closing(CpuBackend(self._sweep_order, self._threads)) as other:
-                other._load_loops(small, table, packs, policy_rows)
+                other._load_loops(small, table, packs, policy_rows, model.densely_coupled)
 
-    def _load_loops(self, small: ModelFacts, table: PartitionTable, packs: bool, policy_rows: bool) -> None:
+    def _load_loops(
+        self, small: ModelFacts, table: PartitionTable, packs: bool, policy_rows: bool, passes: bool
+    ) -> None:
         """Call every loop on a small model of one partition."""
         self.start(small, self.layout(small, Needs()), None, None)
         resident, once = self.prepare(table), SweepLimits(0.0, 1)
@@ -247,6 +248,8 @@ class CpuBackend(HostValues):
             self.relax([resident], once).report()
         self.sweep([resident], once)
         self.measure(resident, 0.0)
+        if passes:
+            self.sweep_synchronously([resident])
         if policy_rows:
             self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
             assert self._rows is not None  # they are open
@@ -258,6 +261,7 @@ class CpuBackend(HostValues):
         return sweep_each(residents, limits, self._sweep_one, lambda resident: self.measure(resident, 0.0)[0])
 
     def _sweep_one(self, resident: Resident, change: float, most: int) -> tuple[float, ...]:
+        self._end_passes()
         arrays: SweptTable = resident.arrays[0]
         shared = self._shared()
         return exact_sweeps(
@@ -273,6 +277,7 @@ class CpuBackend(HostValues):
 
     def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> BatchVisit:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
+        self._end_passes()
         packed = {p for p in self._packed_buffers.assign(residents) if not self._backoff[p]}
         shared, findings = self._shared(), Findings(self._unstable, self._failures, self._backoff)
         rounds: list[Rounds] = []
@@ -294,12 +299,9 @@ class CpuBackend(HostValues):
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
         m = members_of([resident], np.zeros(1, np.int64), self._model.row_sums)
-        self._measure(resident.arrays[0].spec, m, How(False, float(significant), NOWHERE), 0)
+        arrays = self._values, self._policy, m, How(False, float(significant)), self._workspaces[0]
+        measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
-
-    def _measure(self, spec: Specialisation, members: Members, how: How, thread: int) -> None:
-        """By one thread."""
-        measure(spec, self._loop_model, self._values, self._policy, members, how, self._workspaces[thread])
 
     def _share_of(
         self, thread: int, residents: Sequence[Resident]
@@ -311,35 +313,31 @@ class CpuBackend(HostValues):
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
-        if self._commit_buffer is None:
-            self._commit_buffer = np.empty_like(self._values)
-        k, how = len(residents), How(True, 0.0, span(self._commit_buffer))
-        measured = np.empty((k, 8))
+        if self._passes is None:
+            self._passes = Passes(self._model)
+        kept, measured = self._passes.kept(self._values), np.empty((len(residents), 8))
 
         def sweep(thread: int) -> None:
             for spec, places, m in self._share_of(thread, residents):
-                self._measure(spec, m, how, thread)
+                arrays = self._values, self._policy, m, kept, self._workspaces[thread]
+                pass_over(spec, self._loop_model, *arrays)
                 measured[places] = m.measured
 
         self._on_all_threads(sweep)
-        return VisitReport(
-            sweeps=np.ones(k, np.int64),
-            backups=np.array([r.n_states for r in residents]),
-            boundary_rise=np.zeros(k),
-            boundary_fall=np.zeros(k),
-            boundary_value=np.full(k, -np.inf),
-            largest_value=measured[:, 4],
-            smallest_value=measured[:, 5],
-            residuals=np.ascontiguousarray(measured[:, :4].T),
-            changed=False,
-        )
+        self._passes.passed(np.array([r.index for r in residents]), measured)
+        return pass_report(residents, measured)
 
     def commit(self) -> tuple[FloatArray, FloatArray]:
         """Exchange the vectors."""
         starts = self._model.partition_ptr
-        assert self._commit_buffer is not None  # every partition has been swept
-        self._values, self._commit_buffer = self._commit_buffer, self._values
+        assert self._passes is not None  # every partition has been swept
+        self._values = self._passes.commit(self._values)
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
+
+    def _end_passes(self) -> None:
+        """Values or policy change otherwise than by a pass or a shift."""
+        if self._passes is not None:
+            self._passes.forget()
 
     def rows_bytes(self, model: ModelFacts) -> int:
         """In RAM, or in a file where they would take most of what is free."""
@@ -366,6 +364,7 @@ class CpuBackend(HostValues):
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
         """On all threads, each with its share of the partitions."""
+        self._end_passes()
         rows = self._rows
         assert rows is not None  # the caller has opened them
         row_spec = rows.spec._replace(width=())  # one loop writes rows of any width
@@ -385,18 +384,27 @@ class CpuBackend(HostValues):
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """On all threads."""
+        self._end_passes()
         assert self._rows is not None  # the caller has opened them
         return CpuEvaluation(self._rows, self._values, self._policy, limit, most)
 
     def shift(self, by: float) -> None:
         """In the caller's array."""
         self._values += by
+        if self._passes is not None:
+            self._passes.shifted(by)
 
     def write(self, states: IntArray, values: FloatArray, partitions: IntArray, ptr: IntArray) -> None:
         """Into the caller's array; what was measured on a policy's rows holds no longer."""
         super().write(states, values, partitions, ptr)
+        self._end_passes()
         if self._rows is not None:
             self._rows.written += 1
+
+    def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
+        """Into the caller's array."""
+        super().write_policy(partition, policy)
+        self._end_passes()
 
     def close(self) -> None:
         """End the threads."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ooc_mdp.backends.cpu.addresses import Span, load, store
+from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, reverse
@@ -60,8 +60,6 @@ class How(NamedTuple):
     """Whether the policy becomes greedy, or only where a state has none yet."""
     significant: float
     """Residuals above this count for the largest promising value."""
-    buffered: Span
-    """float64 [n] or absent; gets max_a Q_a of the states."""
 
 
 class ActionValues(NamedTuple):
@@ -325,7 +323,5 @@ def _measure_states(spec, table, model, view, how, row_sum, out):
         plain_fall = max(plain_fall, -kept)
         if abs(found.best - here) > how.significant:
             promising = max(promising, found.best)
-        if how.buffered.address != 0:
-            store(spec, how.buffered, np.uint64(table.first) + s, found.best)
     out[0], out[1], out[2], out[3] = rise, fall, plain_rise, plain_fall
     out[4], out[5], out[6], out[7] = largest, smallest, promising, differing

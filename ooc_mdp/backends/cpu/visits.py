@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ooc_mdp.backends.base import VisitReport
-from ooc_mdp.backends.cpu.addresses import NOWHERE
 from ooc_mdp.backends.cpu.batch import (
     FALL,
     FIRST_CHANGE,
@@ -72,7 +71,7 @@ class BatchVisit:
         except BaseException:
             self._barrier.abort()
             raise
-        shared, how = self._shared, How(True, 0.0, NOWHERE)
+        shared, how = self._shared, How(True, 0.0)
         for r in self._rounds:
             measure(r.group.spec, shared.model, shared.values, shared.policy, r.group.members, how, shared.workspace)
 
