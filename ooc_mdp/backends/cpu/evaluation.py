@@ -39,7 +39,7 @@ _SLOW = 0.2
 _ITERATIONS = 200
 """Most iterations of a Krylov solver, two products each, between two measurements."""
 _PLAIN_ITERATIONS = 30
-"""Those after which it goes on with triangular solves, each of which takes one core as long as three products take
+"""Those after which it goes on with triangular solves, each of which takes one core as long as five products take
 two."""
 _AIM = 0.1
 """Share of the limit at which a Krylov solver ends: the policy is improved at what it leaves."""
