@@ -25,7 +25,7 @@ class Both:
 
     def __init__(self, store: Store, discount: float, backends: tuple[CpuBackend, CpuBackend]) -> None:
         self.backends, self.residents = backends, list[list[Resident]]()
-        model = ModelFacts.of(store, discount)
+        model = ModelFacts.of(store.facts, discount)
         for backend in backends:
             backend.start(model, backend.layout(model, Needs(synchronous=True)), None, None)
             each = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]
@@ -144,7 +144,7 @@ def test_the_plan_names_what_passes_allocate(tmp_path: Path) -> None:
     store = ooc_mdp.generate("random", tmp_path / "s", {"states": 300, "seed": 1}, partitions=3)
     with both(store, 0.9) as two:
         two.sweep()
-        passes, model = two.backends[0]._passes, ModelFacts.of(store, 0.9)
+        passes, model = two.backends[0]._passes, ModelFacts.of(store.facts, 0.9)
         assert passes is not None
         host = two.backends[0].layout(model, Needs(synchronous=True)).host
         assert host["commit buffer"] == passes._backups.nbytes

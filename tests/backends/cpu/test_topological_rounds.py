@@ -347,7 +347,7 @@ def test_there_are_packed_rows_for_every_partition_of_the_cache(
     """Of a table that is larger than what packed rows may take whatever the cache."""
     monkeypatch.setattr(topological_rounds, "_MAX_BYTES", 1 << 17)
     store = ooc_mdp.generate("GW-128x4", tmp_path / "s", partitions=64)
-    backend, model = CpuBackend("voted", 1), ModelFacts.of(store, 0.95)
+    backend, model = CpuBackend("voted", 1), ModelFacts.of(store.facts, 0.95)
     layout = backend.layout(model, Needs(cache=CacheSize(share=share)))
     backend.start(model, layout, None, None)
     residents = [backend.admit(backend.prepare(store.read(p)[0])) for p in range(round(share * 64))]
