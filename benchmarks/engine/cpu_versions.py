@@ -201,7 +201,7 @@ def serve(root: str) -> None:
             "system_seconds": now.ru_stime - used.ru_stime,
             "wall_seconds": seconds,
             "page_faults": float(now.ru_minflt - used.ru_minflt),
-            "peak_bytes": 1024.0 * now.ru_maxrss,
+            "process_peak_bytes": 1024.0 * now.ru_maxrss,
             "outcome": summary["outcome"],
             "error_bound": summary["error_bound"],
             "backups_per_state": summary["backups"] / summary["n_states"],
