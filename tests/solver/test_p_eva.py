@@ -46,7 +46,7 @@ def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch
     monkeypatch.setattr(p_eva_on_device, "_BATCH_STATES", 40)
     levels = np.array([1.0, 5.0, 3.0, 4.0, 2.0])
     state: Any = SimpleNamespace(
-        table=SimpleNamespace(partition_ptr=np.arange(0, 60, 10)),
+        table=SimpleNamespace(facts=SimpleNamespace(partition_ptr=np.arange(0, 60, 10))),
         worst=lambda p: p[np.argsort(-levels[p], kind="stable")],
         peers=SimpleNamespace(count=1),
         plan=SimpleNamespace(layout=SimpleNamespace(devices=1)),
@@ -95,13 +95,47 @@ def test_a_device_replaces_an_eighth_of_its_slots_at_a_time_and_fills_unused_one
     stager = Beginning(slots, partitions < residents)
     state: Any = SimpleNamespace(
         stager=stager,
-        cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0),
+        cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0, room=lambda place: 0),
         best=lambda p: p,
-        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1)),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, entry_bytes=1)),
     )
     p_eva_on_device._load(state, (partitions < dirty) | (partitions >= residents))
     assert stager.loading == list(range(residents, residents + begun))
     assert stager.present[:dirty].all()
+
+
+def chain(dirty: list[int], residents: list[int], owned: list[int] | None = None, slots: int = 8) -> Any:
+    """A solve's state of 10 partitions, each of which reads the one before."""
+    numbers = np.arange(10)
+    stager = Beginning(slots, np.isin(numbers, residents))
+    free = slots - len(residents)
+    return SimpleNamespace(
+        stager=stager,
+        cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0, room=lambda place: free),
+        best=lambda p: p,
+        bounds=SimpleNamespace(readers=lambda q: np.isin(numbers, q + 1)),
+        target=SimpleNamespace(owned=None if owned is None else np.isin(numbers, owned)),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, entry_bytes=1)),
+    )
+
+
+def test_clean_readers_of_what_is_swept_take_part_if_they_are_resident_and_this_solver_s_own() -> None:
+    dirty = np.isin(np.arange(10), [1, 2, 6])
+    state = chain([1, 2, 6], [0, 1, 2, 3, 7])
+    assert p_eva_on_device._readers(state, np.array([1, 2, 6]), dirty).tolist() == [3, 7]
+    assert p_eva_on_device._readers(state, np.array([1]), dirty).size == 0, "2 is dirty itself"
+    state = chain([1, 2, 6], [0, 1, 2, 3, 7], owned=[0, 1, 2, 6, 7])
+    assert p_eva_on_device._readers(state, np.array([1, 2, 6]), dirty).tolist() == [7]
+
+
+@pytest.mark.parametrize(("slots", "begun"), [(8, [5, 3, 6]), (3, [5])])
+def test_readers_of_dirty_partitions_are_loaded_into_room_that_is_free(slots: int, begun: list[int]) -> None:
+    state = chain([2, 5], [1, 2], slots=slots)
+    p_eva_on_device._load(state, np.isin(np.arange(10), [2, 5]))
+    assert state.stager.loading == begun
+    owned = chain([2, 5], [1, 2], owned=[1, 2, 5, 6], slots=slots)
+    p_eva_on_device._load(owned, np.isin(np.arange(10), [2, 5]))
+    assert owned.stager.loading == [p for p in begun if p != 3]
 
 
 class Loading:

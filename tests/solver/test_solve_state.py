@@ -168,6 +168,25 @@ def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store, tmp_path
         assert saved() == state.counters.backups > first
 
 
+def test_partitions_beside_those_that_are_taken_up_count_if_they_are_swept(store: Store) -> None:
+    with ExitStack() as stack:
+        state = started(store, stack)
+        for p in (0, 2, 3):
+            state.stager.load(p)
+        accesses, visits = state.cache.statistics.accesses, state.counters.visits
+        with state.access(some(2), some(0, 3)) as access:
+            assert access.partitions.tolist() == [2, 0, 3]
+            assert access.hits.size == 1
+            assert state.cache.statistics.accesses == accesses + 1
+            found = report_of(np.random.default_rng(0), 3, joint=True)
+            state.record(access, replace(found, backups=np.array([5, 7, 0]), sweeps=np.array([1, 2, 0])))
+        assert state.cache.statistics.accesses == accesses + 2
+        assert np.flatnonzero(state.visited).tolist() == [0, 2]
+        assert state.counters.visits - visits == state.cache.statistics.misses
+        assert state.counters.sweeps == 3
+        assert not any(entry.pinned for entry in state.cache._entries.values())
+
+
 class Unending:
     """A visit that is never done for those who only look."""
 

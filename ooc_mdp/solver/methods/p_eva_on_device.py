@@ -78,7 +78,13 @@ def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
 
 def _readers(s: SolveState, swept: IntArray, dirty: npt.NDArray[np.bool_]) -> IntArray:
     """Clean residents that read what is swept: a change that reaches them goes on within the same batch."""
-    return np.flatnonzero(s.bounds.readers(swept) & ~dirty & s.cache.present)
+    return np.flatnonzero(_clean_readers(s, swept, dirty) & s.cache.present)
+
+
+def _clean_readers(s: SolveState, changing: IntArray, dirty: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """bool [P]: of partitions that read changing ones, those that are clean and this solver's own."""
+    clean = s.bounds.readers(changing) & ~dirty
+    return clean if s.target.owned is None else clean & s.target.owned
 
 
 def _load_until_done(s: SolveState, visit: Visit, dirty: npt.NDArray[np.bool_]) -> None:
@@ -123,9 +129,7 @@ def _load_ahead(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     free = np.array([s.cache.room(place) >= size for place in places])
     if not free.any():
         return
-    ahead = s.bounds.readers(np.flatnonzero(dirty)) & ~dirty & ~s.cache.present
-    if s.target.owned is not None:
-        ahead &= s.target.owned
+    ahead = _clean_readers(s, np.flatnonzero(dirty), dirty) & ~s.cache.present
     ahead[s.stager.in_flight()] = False
     for p in s.best(np.flatnonzero(ahead)).tolist():
         if s.stager.free_slots() <= 0:
