@@ -1,7 +1,7 @@
 """Partitions of a table one after the other, through a cache of bounded size, the next ones read meanwhile.
 
 For work that is no Bellman sweep of a backend: graph passes, undiscounted totals. What is kept of all states lies with
-the caller; here are the cache, the threads that read, the accounts, and the points at which limits are looked at.
+the caller; here are the cache, the threads that read and the counters. All work pauses between two partitions (`Work`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Neighbours", "Streamed", "Work", "finish", "no_states", "partitions_
 
 Found = TypeVar("Found")
 Work = Generator[None, None, Found]
-"""Work on a table that pauses between two partitions, where whoever does it reports, saves or ends it."""
+"""Work on a table that pauses between two partitions, where its driver reports, saves or ends it."""
 
 
 def partitions_with(labels: npt.NDArray[np.uint32], source: Table) -> npt.NDArray[np.bool_]:
