@@ -120,9 +120,9 @@ def make_tables(folder: Path, case: str, toy: bool) -> dict[str, Any]:
     found = ooc_mdp.open_store(stores["large"])
     sizes = {
         "states": found.n_states,
-        "transitions": found.n_transitions,
+        "transitions": int(found.facts.partition_transitions.sum()),
         "partitions": found.n_partitions,
-        "decoded_bytes": int(found.partition_bytes.sum()),
+        "decoded_bytes": int(found.facts.partition_bytes.sum()),
     }
     return {"stores": stores, "sizes": sizes, "parameters": table.small if toy else table.parameters}
 
