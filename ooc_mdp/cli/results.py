@@ -29,8 +29,12 @@ def cache_curve(
         str, typer.Option(help="Cache sizes to print, as numbers or shares of partitions.")
     ] = "5%,10%,22%,50%,100%",
     policy: Annotated[
-        str, typer.Option(help="Which partition is evicted: lru, priority (the lowest), belady (the one needed last).")
-    ] = "lru,priority,belady",
+        str,
+        typer.Option(
+            help="Which partition is evicted: belady (the one needed again last, the optimum), lru, fifo, clock, "
+            "priority (the lowest)."
+        ),
+    ] = "belady,lru,fifo,clock",
     scope: Annotated[
         Literal["frontier", "all"] | None,
         typer.Option(help="Exclude auxiliary accesses, or include them.  [default: print both]"),
@@ -39,17 +43,23 @@ def cache_curve(
         Literal["visits", "accesses"],
         typer.Option(help="Count visits, which are consecutive accesses to one partition, or each access."),
     ] = "visits",
+    same_accesses: Annotated[
+        bool,
+        typer.Option(
+            "--same-accesses", help="Replay traces too whose order depends on the cache; their curves predict no solve."
+        ),
+    ] = False,
     labels: Annotated[str | None, typer.Option(help="A name for each trace, separated by commas.")] = None,
     csv: Annotated[Path | None, typer.Option(help="CSV file for every size of every curve.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot of all traces: .png, .svg or .pdf.")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay the accesses of a trace under every cache size: hits, loads, and where more cache hardly helps.
+    """Replay the same accesses under another cache, of every size: a bound for schedules that do not look at the cache.
 
     A solve with another cache makes the same accesses only where their order does not depend on the cache: the curves
-    of vi and of exact priorities are exact for every size. By default p-eva visits resident partitions first; curves of
-    its traces predict no solve with another cache, whose loads are often several times fewer.
+    of vi and of exact priorities are exact for every size. Other schedules prefer partitions that are in the cache;
+    their traces are refused without --same-accesses. What solves with other caches load, cache-sweep measures.
     """
     from ooc_mdp.report import cache_plot, cache_report
     from ooc_mdp.store.atomic_file import check_output_files
@@ -64,6 +74,7 @@ def cache_curve(
         scopes=None if scope is None else (scope,),
         raw=count == "accesses",
         labels=None if labels is None else [label.strip() for label in labels.split(",")],
+        same_accesses=same_accesses,
     )
     figures = cache_report.to_dict(curves, shown)
     if csv is not None:

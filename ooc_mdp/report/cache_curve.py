@@ -1,4 +1,4 @@
-"""Cache curves: from one sequence of accesses, the hits of every cache size at once, by stack distances.
+"""Cache curves: from one sequence of accesses, the hits of every cache size.
 
 Partitions count one unit each. A policy that always keeps what a fixed order of preference ranks higher makes the
 contents of a cache of c partitions part of those of c + 1 (Mattson, Gecsei, Slutz and Traiger 1970), so each access
@@ -6,6 +6,8 @@ has one distance d: it is a hit in caches of d partitions and more. Least recent
 Belady's optimum (1966: evict what is needed again last) are all such policies.
 
     hits[c] = number of accesses whose distance is at most c;     loads[c] = accesses - hits[c]
+
+FIFO and CLOCK (Corbato 1968) are not: a larger cache may hit less. They are simulated for each size.
 
 Pure functions over arrays: no file, no solve.
 """
@@ -32,11 +34,13 @@ __all__ = [
     "cache_curve",
     "lru_distances",
     "priority_distances",
+    "queue_hits",
     "repeats",
 ]
 
-Policy = Literal["lru", "priority", "belady"]
-"""Which partition goes: the least recently used, the one of lowest priority, the one needed again last."""
+Policy = Literal["belady", "lru", "fifo", "clock", "priority"]
+"""Which partition is evicted: the one needed again last, the least recently used, the one loaded first, the first in
+the order of loading that was not used since the hand of the clock passed it, the one of lowest priority."""
 
 Scope = Literal["all", "frontier"]
 """Which accesses count: auxiliary ones too, or those only for which a partition was swept."""
@@ -99,6 +103,10 @@ def cache_curve(trace: AccessTrace, policy: Policy, scope: Scope = "all", *, raw
     counted = np.full(trace.partition.shape, True) if scope == "all" else ~trace.auxiliary
     if not raw:
         counted &= ~repeats(trace.partition, trace.auxiliary)
+    if policy in ("fifo", "clock"):
+        accesses = trace.partition[counted]
+        hits = queue_hits(accesses, trace.n_partitions, second_chance=policy == "clock")
+        return CacheCurve(policy, scope, trace.n_partitions, accesses.size, hits)
     if policy == "priority":
         distances = priority_distances(trace.partition, counted, trace.priority, trace.n_partitions)
     else:
@@ -165,6 +173,50 @@ def priority_distances(
     int64 [counted accesses] : 1 .. n_partitions; 0 for a first access.
     """
     return _ranked_distances(partitions, counted, priority, n_partitions)
+
+
+def queue_hits(partitions: IntArray, n_partitions: int, *, second_chance: bool) -> IntArray:
+    """Hits of caches whose slots are replaced in turn, by size: FIFO, or CLOCK with a second chance.
+
+    Time is O(n P). CLOCK marks a slot at each use, its first one included; the hand passes over marked slots once,
+    clears their marks, and replaces the first that has none.
+
+    Parameters
+    ----------
+    partitions : int64 [n]; 0 .. n_partitions - 1.
+
+    Returns
+    -------
+    int64 [n_partitions + 1] : hits of a cache of c partitions; 0 for none.
+    """
+    return _queue_hits(partitions, n_partitions, second_chance)
+
+
+@njit(nogil=True, cache=True)
+def _queue_hits(partitions: IntArray, n_partitions: int, second_chance: bool) -> IntArray:
+    hits = np.zeros(n_partitions + 1, np.int64)
+    slot_of = np.empty(n_partitions, np.int64)
+    for size in range(1, n_partitions + 1):
+        slot_of[:] = -1
+        held = np.full(size, -1, np.int64)
+        marked = np.zeros(size, np.bool_)
+        hand = 0
+        for p in partitions:
+            slot = slot_of[p]
+            if slot >= 0:
+                hits[size] += 1
+                marked[slot] = second_chance
+                continue
+            while marked[hand]:
+                marked[hand] = False
+                hand = hand + 1 if hand + 1 < size else 0
+            if held[hand] >= 0:
+                slot_of[held[hand]] = -1
+            held[hand] = p
+            slot_of[p] = hand
+            marked[hand] = second_chance
+            hand = hand + 1 if hand + 1 < size else 0
+    return hits
 
 
 @njit(nogil=True, cache=True)

@@ -1,7 +1,8 @@
 """Cache curves for people and programs: which sizes to show, a table, CSV, JSON.
 
-Each says of which accesses a curve is: those of the traced solve, replayed under other caches. A solve with another
-cache makes the same accesses only where their order does not depend on the cache.
+Each states of which accesses a curve is: those of the traced solve, replayed under another cache. A solve with that
+cache makes the same accesses only where their order does not depend on the cache: other traces are refused, unless
+the replay itself is wanted. What solves with other caches load, `ooc_mdp.report.cache_sweep` measures.
 
 Nothing here simulates: `ooc_mdp.report.cache_curve` does, and `ooc_mdp.report.cache_plot` draws.
 """
@@ -19,12 +20,13 @@ from rich.table import Table
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.options import CacheSize
-from ooc_mdp.quoting import printable, quote
+from ooc_mdp.quoting import listed, printable, quote
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = [
+    "DEFAULT_POLICIES",
     "POLICY_WORDS",
     "REPLAYED",
     "SCOPE_WORDS",
@@ -39,13 +41,17 @@ __all__ = [
 ]
 
 POLICY_WORDS: dict[Policy, str] = {
-    "lru": "least recently used",
-    "priority": "lowest priority",
     "belady": "Belady's optimum",
+    "lru": "LRU",
+    "fifo": "FIFO",
+    "clock": "CLOCK",
+    "priority": "lowest priority",
 }
+DEFAULT_POLICIES: tuple[Policy, ...] = ("belady", "lru", "fifo", "clock")
+"""Those whose contents follow from the accesses alone."""
 SCOPE_WORDS: dict[Scope, str] = {"all": "with auxiliary accesses", "frontier": "frontier accesses only"}
 
-REPLAYED = "the same accesses under other caches"
+REPLAYED = "the same accesses under another cache: a bound for schedules that do not look at the cache"
 """What every curve shows."""
 
 _PIPE_WIDTH = 160
@@ -80,15 +86,18 @@ def parse_policies(text: str) -> tuple[Policy, ...]:
 def curves_of_traces(
     paths: Sequence[str | Path],
     *,
-    policies: Iterable[Policy] = POLICIES,
+    policies: Iterable[Policy] = DEFAULT_POLICIES,
     scopes: Sequence[Scope] | None = None,
     raw: bool = False,
     labels: Sequence[str] | None = None,
+    same_accesses: bool = False,
 ) -> list[TraceCurves]:
     """Read traces and find their curves over every cache size.
 
     Parameters
     ----------
+    same_accesses : replay traces as well whose order of accesses depends on the cache, and whose curves therefore
+        predict no solve.
     scopes : which accesses count; if None both, or "frontier" alone where no trace has an auxiliary access.
     raw : see :func:`~ooc_mdp.report.cache_curve.cache_curve`.
     labels : a name a trace; file names without suffix if None, whole paths where those are not distinct.
@@ -96,10 +105,12 @@ def curves_of_traces(
     Raises
     ------
     InputError : a trace is malformed.
-    OptionsError : the labels do not fit the traces.
+    OptionsError : the labels do not fit the traces, or the order of a trace depends on the cache.
     """
     names = _labels([Path(path) for path in paths], labels)
     traces = [read_trace(path) for path in paths]
+    if not same_accesses:
+        _refuse_moved(names, traces)
     if scopes is None:
         scopes = SCOPES if any(trace.auxiliary.any() for trace in traces) else ("frontier",)
     policies = tuple(policies)
@@ -107,6 +118,17 @@ def curves_of_traces(
         TraceCurves(name, trace, tuple(cache_curve(trace, p, scope, raw=raw) for scope in scopes for p in policies))
         for name, trace in zip(names, traces, strict=True)
     ]
+
+
+def _refuse_moved(labels: Sequence[str], traces: Sequence[AccessTrace]) -> None:
+    """Refuse to present the curves of traces that predict no solve as if they did."""
+    moved = [f"{name} ({trace.method})" for name, trace in zip(labels, traces, strict=True) if not trace.order_is_fixed]
+    if moved:
+        raise OptionsError(
+            f"the order of accesses of {listed(moved)} depends on the cache: partitions in the cache are preferred, so "
+            f"a solve with another cache makes other accesses, often several times fewer loads; measure such solves "
+            f"with ooc-mdp cache-sweep STORE, or replay the same accesses all the same with --same-accesses"
+        )
 
 
 def _labels(paths: list[Path], labels: Sequence[str] | None) -> list[str]:
@@ -126,8 +148,8 @@ def caveats(each: TraceCurves) -> list[str]:
     if not each.trace.order_is_fixed:
         notes.append(
             f"{each.label}: these curves predict no other solve: the order of accesses of {each.trace.method} depends "
-            f"on the cache, and with another cache it loads less, or more, than they show, often several times; solve "
-            f"with that cache to know its loads"
+            f"on the cache, and with another cache it loads less, or more, than they show, often several times; "
+            f"measure such solves with ooc-mdp cache-sweep STORE"
         )
     if each.trace.cut_off:
         notes.append(
@@ -216,8 +238,11 @@ def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]
         for scope in scopes if some_auxiliary else scopes[:1]:
             curves = [curve for curve in each.curves if curve.scope == scope]
             n, which = curves[0].n_accesses, SCOPE_WORDS[scope] if some_auxiliary else "none of them auxiliary"
-            of = printable(f"{each.label}: {REPLAYED}: {each.trace.method}")
+            exact = f"; exact for {each.trace.method}" if each.trace.order_is_fixed else ""
+            console.print(printable(f"{each.label}: {REPLAYED}{exact}"))
+            of = printable(each.trace.method)
             console.print(f"{of}, {each.trace.n_partitions:,} partitions, {n:,} accesses, {which}")
+            console.print("hit rate and loads per partition, by the policy that evicts")
             for sentence in caveats(each):
                 console.print(sentence)
             console.print(_table(curves, _resolve(sizes, each.trace.n_partitions)))
@@ -227,13 +252,13 @@ def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]
 
 
 def _table(curves: Sequence[CacheCurve], sizes: Sequence[int]) -> Table:
-    """Narrow enough for 80 columns with every policy."""
+    """Narrow enough for 80 columns with the default policies."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("cache\npartitions", justify="right")
-    table.add_column("\nfraction", justify="right")
+    table.add_column("cache", justify="right")
+    table.add_column("share", justify="right")
     for curve in curves:
-        table.add_column(f"{curve.policy}\nhit rate", justify="right")
-        table.add_column("loads per\npartition", justify="right")
+        table.add_column(f"{curve.policy}\nhits", justify="right")
+        table.add_column("\nloads", justify="right")
     for size in sizes:
         cells = [f"{size:,}", f"{size / curves[0].n_partitions:.1%}"]
         for curve in curves:

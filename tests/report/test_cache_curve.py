@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -31,10 +31,11 @@ from ooc_mdp.report.cache_curve import (
     cache_curve,
     lru_distances,
     priority_distances,
+    queue_hits,
     repeats,
 )
 from ooc_mdp.report.cache_plot import plot_cache_curves
-from ooc_mdp.report.cache_report import TraceCurves, curves_of_traces
+from ooc_mdp.report.cache_report import DEFAULT_POLICIES, TraceCurves, curves_of_traces
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
 
 PARTITIONS = 36
@@ -65,6 +66,53 @@ def simulated_optimum(partitions: list[int], size: int) -> int:
             rest = partitions[i + 1 :]
             held.remove(max(held, key=lambda q: rest.index(q) if q in rest else len(rest)))
         held.add(p)
+    return hits
+
+
+def simulated_fifo(partitions: list[int], size: int) -> int:
+    held: deque[int] = deque()
+    hits = 0
+    for p in partitions:
+        if p in held:
+            hits += 1
+            continue
+        if len(held) == size:
+            held.popleft()
+        held.append(p)
+    return hits
+
+
+def simulated_clock(partitions: list[int], size: int) -> int:
+    """As a queue of (partition, mark): what is marked at the front goes to the back, without its mark."""
+    held: deque[list[int]] = deque()
+    hits = 0
+    for p in partitions:
+        mine = next((entry for entry in held if entry[0] == p), None)
+        if mine is not None:
+            hits += 1
+            mine[1] = 1
+            continue
+        if len(held) == size:
+            while held[0][1]:
+                held[0][1] = 0
+                held.rotate(-1)
+            held.popleft()
+        held.append([p, 1])
+    return hits
+
+
+def simulated_choices(partitions: list[int], size: int, choices: list[int]) -> int:
+    """A cache that evicts what a list of arbitrary numbers says, over and over."""
+    held: list[int] = []
+    hits = misses = 0
+    for p in partitions:
+        if p in held:
+            hits += 1
+            continue
+        if len(held) == size:
+            held.pop(choices[misses % len(choices)] % size)
+        held.append(p)
+        misses += 1
     return hits
 
 
@@ -168,18 +216,23 @@ def test_curves_of_real_traces_equal_simulated_caches_at_twenty_sizes(
     for size in SIZES:
         assert curves["lru"].hits[size] == simulated_lru(kept, size)
         assert curves["priority"].hits[size] == simulated_priority(noted, size)
+        assert curves["fifo"].hits[size] == simulated_fifo(kept, size)
+        assert curves["clock"].hits[size] == simulated_clock(kept, size)
     for size in (1, 3, 8, 20, PARTITIONS):
         assert curves["belady"].hits[size] == simulated_optimum(kept, size)
     assert all(curve.n_accesses == len(kept) for curve in curves.values())
 
 
-def test_exact_priorities_fix_the_order_whatever_the_cache_holds(place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [{"priority": "exact-h2"}, {"method": "vi"}])
+def test_exact_priorities_and_vi_fix_the_order_whatever_the_cache_holds(
+    place: Path, tmp_path: Path, how: dict[str, Any]
+) -> None:
     store = ooc_mdp.open_store(place / "g.store")
     traces = []
     for size in (3, 12):
         file = tmp_path / f"{size}.csv"
         budget = size * int(store.facts.partition_bytes.max())
-        ooc_mdp.solve(store, 0.9, epsilon=0.01, priority="exact-h2", cache=budget, device="cpu", trace=file)
+        ooc_mdp.solve(store, 0.9, epsilon=0.01, cache=budget, device="cpu", trace=file, **how)
         traces.append(read_trace(file))
     assert traces[0].partition.tolist() == traces[1].partition.tolist()
     assert [trace.order_is_fixed for trace in traces] == [True, True]
@@ -213,6 +266,37 @@ def test_lru_distances_equal_a_simulated_lru_at_every_size(partitions: list[int]
 
 
 @given(sequences)
+@example([0, 1, 2, 3, 0, 1, 4, 0, 1, 2, 3, 4])  # Belady's anomaly: FIFO hits 3 times with three, twice with four
+def test_fifo_and_clock_equal_simulated_queues_at_every_size(partitions: list[int]) -> None:
+    for second_chance, simulated in ((False, simulated_fifo), (True, simulated_clock)):
+        hits = queue_hits(array(partitions), 8, second_chance=second_chance)
+        assert hits.tolist() == [0, *(simulated(partitions, c) for c in range(1, 9))]
+
+
+@given(sequences, st.lists(st.integers(0, 7), min_size=1, max_size=20))
+def test_no_policy_and_no_arbitrary_evictions_beat_belady_on_any_trace(
+    partitions: list[int], choices: list[int]
+) -> None:
+    trace = trace_of([(p, False, float(p)) for p in partitions], 8)
+    best = cache_curve(trace, "belady", raw=True).hits
+    for policy in POLICIES:
+        assert (cache_curve(trace, policy, raw=True).hits <= best).all()
+    for size in range(1, 9):
+        assert simulated_choices(partitions, size, choices) <= best[size]
+
+
+@pytest.mark.parametrize("name", ["exact-h1", "exact-h2", "p-eva", "vi"])
+def test_no_policy_beats_belady_on_the_trace_of_a_solve_nor_does_the_solves_own_cache(place: Path, name: str) -> None:
+    trace = read_trace(place / f"{name}.csv")
+    for scope in SCOPES:
+        best = cache_curve(trace, "belady", scope, raw=True)
+        assert all((cache_curve(trace, p, scope, raw=True).hits <= best.hits).all() for p in POLICIES)
+    sizes = ooc_mdp.open_store(place / "g.store").partition_bytes
+    most_held = int(np.searchsorted(np.cumsum(np.sort(sizes)), 0.22 * sizes.sum(), side="right"))
+    assert trace.hit.sum() <= cache_curve(trace, "belady", raw=True).hits[most_held]
+
+
+@given(sequences)
 def test_optimum_distances_equal_a_simulated_optimum_at_every_size(partitions: list[int]) -> None:
     distances = belady_distances(array(partitions), 8)
     assert [hits_of(distances, c) for c in range(1, 9)] == [simulated_optimum(partitions, c) for c in range(1, 9)]
@@ -240,9 +324,9 @@ def test_curves_rise_with_the_size_up_to_one_load_for_each_partition(
     trace = trace_of(noted, 8)
     curves: dict[Policy, CacheCurve] = {policy: cache_curve(trace, policy, scope, raw=raw) for policy in POLICIES}
     accessed = {p for p, auxiliary, _ in noted if scope == "all" or not auxiliary}
-    for curve in curves.values():
+    for policy, curve in curves.items():
         assert curve.hits[0] == 0
-        assert (np.diff(curve.hits) >= 0).all()
+        assert policy in ("fifo", "clock") or (np.diff(curve.hits) >= 0).all()
         assert curve.hits.shape == (9,)
         assert curve.loads[8] == len(accessed)
         assert (curve.hits <= curves["belady"].hits).all()
@@ -337,46 +421,64 @@ def test_labels_are_distinct_and_one_a_trace(place: Path, tmp_path: Path) -> Non
 
 
 def test_the_command_prints_a_table_a_trace_and_scope(place: Path) -> None:
-    ran = ooc("cache-curve", place / "exact-h1.csv", place / "p-eva.csv", "--sizes", "25%,3", "--labels", "[b]one,two")
+    ran = ooc(
+        "cache-curve", place / "exact-h1.csv", place / "p-eva.csv", "--sizes", "25%,3", "--labels", "[b]one,two",
+        "--same-accesses",
+    )  # fmt: skip
     assert ran.status == 0
-    titles = [line for line in ran.out.splitlines() if "36 partitions" in line]
+    titles = [line for line in ran.out.splitlines() if ": the same accesses" in line]
     assert [title.partition(":")[0] for title in titles] == ["[b]one", "[b]one", "two"]
     trace = read_trace(place / "exact-h1.csv")
-    curves: list[CacheCurve] = [cache_curve(trace, policy) for policy in POLICIES]
+    curves: list[CacheCurve] = [cache_curve(trace, policy) for policy in DEFAULT_POLICIES]
     for size, share in ((3, "8.3%"), (9, "25.0%")):
         cells = [str(size), share]
         for curve in curves:
             cells += [f"{curve.hit_rate[size]:.2%}", f"{curve.loads_per_partition[size]:.3f}"]
         assert any(line.split() == cells for line in ran.out.splitlines())
-    best = curves[2].knee
+    best = curves[0].knee
     assert best is not None
     assert f"knee, Belady's optimum: at {best} partitions ({best / 36:.1%})" in ran.out
-    assert "loads per" in ran.out
-    assert "knee returns" not in ran.out
+    assert "hit rate and loads per partition" in ran.out
+    assert max(len(line) for line in ran.out.splitlines() if line.strip()[:1].isdigit()) <= 80
 
 
 def test_the_first_lines_say_that_the_same_accesses_are_replayed_and_what_predicts_nothing(place: Path) -> None:
-    ran = ooc("cache-curve", place / "vi.csv", place / "p-eva.csv")
+    ran = ooc("cache-curve", place / "vi.csv", place / "p-eva.csv", "--same-accesses")
     blocks = [block.splitlines() for block in ran.out.strip().split("\n\n")]
-    assert [block[0].partition(": vi")[0].partition(": p-eva")[0] for block in blocks] == [
-        "vi: the same accesses under other caches",
-        "p-eva: the same accesses under other caches",
-    ]
+    replayed = "the same accesses under another cache: a bound for schedules that do not look at the cache"
+    assert [block[0] for block in blocks] == [f"vi: {replayed}; exact for vi", f"p-eva: {replayed}"]
     assert not any("predict" in line for line in blocks[0])
-    assert "p-eva: these curves predict no other solve: the order of accesses of p-eva joint depends" in blocks[1][1]
-    assert "solve with that cache" in blocks[1][1]
-    figures = ooc("cache-curve", place / "vi.csv", place / "p-eva.csv", "--json").figures["traces"]
-    assert [len(each["caveats"]) for each in figures] == [0, 1]
-    assert figures[1]["caveats"] == [blocks[1][1]]
+    said = "p-eva: these curves predict no other solve: the order of accesses of p-eva joint depends"
+    (caveat,) = [line for line in blocks[1] if said in line]
+    assert "ooc-mdp cache-sweep STORE" in caveat
+    ran = ooc("cache-curve", place / "vi.csv", place / "p-eva.csv", "--same-accesses", "--json")
+    figures = ran.figures["traces"]
+    assert [each["caveats"] for each in figures] == [[], [caveat]]
+
+
+def test_a_trace_whose_order_depends_on_the_cache_is_refused_unless_the_replay_is_wanted(
+    place: Path, tmp_path: Path
+) -> None:
+    message = refused("cache-curve", place / "vi.csv", place / "p-eva.csv", "--csv", tmp_path / "c.csv")
+    assert "the order of accesses of p-eva (p-eva joint) depends on the cache" in message
+    assert "ooc-mdp cache-sweep STORE" in message
+    assert "--same-accesses" in message
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OptionsError, match="depends on the cache"):
+        curves_of_traces([place / "p-eva.csv"])
+    assert len(curves_of_traces([place / "p-eva.csv"], same_accesses=True)) == 1
 
 
 def test_the_title_of_a_plot_names_the_traces_that_predict_nothing(place: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for names, predicts in ((["vi"], True), (["vi", "p-eva"], False)):
         file = tmp_path / f"{names[-1]}.svg"
-        assert ooc("cache-curve", *(place / f"{name}.csv" for name in names), "--plot", file).status == 0
+        traces = [place / f"{name}.csv" for name in names]
+        assert ooc("cache-curve", *traces, "--plot", file, "--same-accesses").status == 0
         drawn = file.read_text()
-        assert "The same accesses under other caches" in drawn
+        assert "The same accesses under another cache" in drawn
+        assert "a bound for schedules that do not look at the cache" in drawn
+        assert all(word in drawn for word in ("Belady's optimum", "LRU", "FIFO", "CLOCK"))
         assert ("no prediction of solves with these caches: p-eva" in drawn) is not predicts
         assert "knee returns" not in drawn
 
@@ -458,7 +560,7 @@ def test_a_plot_without_matplotlib_names_the_extra(
 def test_options_that_make_no_sense_are_refused(place: Path, tmp_path: Path) -> None:
     trace = place / "vi.csv"
     assert "must end in .png, .svg, .pdf" in refused("cache-curve", trace, "--plot", tmp_path / "c.jpg")
-    assert "unknown policy 'fifo'; there are lru, prio" in refused("cache-curve", trace, "--policy", "lru,fifo")
+    assert "unknown policy 'arc'; there are belady, lru" in refused("cache-curve", trace, "--policy", "lru,arc")
     assert "'optimum' is now called 'belady'" in refused("cache-curve", trace, "--policy", "optimum")
     assert "'x' is no cache size" in refused("cache-curve", trace, "--sizes", "1,5%,x")
     assert "larger than the table, which has 36" in refused(
