@@ -17,12 +17,16 @@ if TYPE_CHECKING:
         StoreError,
         UndefinedTotalError,
     )
+    from ooc_mdp.measuring import cache_sweep
     from ooc_mdp.model.criterion import Discounted, TotalReward
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
+    from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
 
 __all__ = [
     "Axis",
+    "CachePoint",
+    "CacheSweep",
     "Certificate",
     "ClusterError",
     "ControlProblem",
@@ -33,12 +37,14 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "Outcome",
+    "SameAccesses",
     "Solution",
     "SolveStatistics",
     "StoreError",
     "TotalReward",
     "UndefinedTotalError",
     "__version__",
+    "cache_sweep",
     "convert",
     "generate",
     "open_problem",
@@ -63,9 +69,11 @@ _ROOMS = {
         "StoreError",
         "UndefinedTotalError",
     ),
+    "ooc_mdp.measuring": ("cache_sweep",),
     "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
+    "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
 }
 
 

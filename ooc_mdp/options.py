@@ -151,6 +151,13 @@ class CacheSize:
             )
         return cls(partitions=int(text))
 
+    @property
+    def text(self) -> str:
+        """The size as it is written: "22%", "67108864", or "32 partitions"."""
+        if self.share is not None:
+            return f"{100 * self.share:.12g}%"
+        return str(self.size) if self.size is not None else f"{self.partitions} partitions"
+
     def resolve(self, table_bytes: int, largest_partition: int) -> int:
         """Bytes of the budget for a table and a largest partition of the given decoded sizes.
 

@@ -125,9 +125,9 @@ def _refuse_moved(labels: Sequence[str], traces: Sequence[AccessTrace]) -> None:
     moved = [f"{name} ({trace.method})" for name, trace in zip(labels, traces, strict=True) if not trace.order_is_fixed]
     if moved:
         raise OptionsError(
-            f"the order of accesses of {listed(moved)} depends on the cache: partitions in the cache are preferred, so "
-            f"a solve with another cache makes other accesses, often several times fewer loads; measure such solves "
-            f"with ooc-mdp cache-sweep STORE, or replay the same accesses all the same with --same-accesses"
+            f"the order of accesses of {listed(moved)} depends on the cache: a solve with another cache makes other "
+            f"accesses, and often loads several times less than these would; measure such solves with ooc-mdp "
+            f"cache-sweep STORE, or replay the same accesses all the same with --same-accesses"
         )
 
 

@@ -81,7 +81,7 @@ class SolveProgressLine:
         self._status = self._console.status("starting") if self._live else None
         self._logged = time.monotonic()
         self._since: SolveProgress | None = None
-        """At the last line of a log; before one, at the first report, which may be of a resumed solve."""
+        """At the last line of a log; before one, at a solve's first report, which may be of a resumed solve."""
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -96,7 +96,8 @@ class SolveProgressLine:
 
     def __call__(self, p: SolveProgress) -> None:
         """Show progress; in a log, every ten seconds."""
-        self._since = self._since or p
+        if self._since is None or p.seconds < self._since.seconds:  # the first report of a solve
+            self._since = p
         if self._status is not None:
             self._status.update(_progress(p, p.read_rate))
         elif time.monotonic() - self._logged >= _LOG_SECONDS:

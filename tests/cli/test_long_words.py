@@ -32,6 +32,9 @@ CASES = [
     (("generate", "mountain-car", "s", "--device", LONG), "cuda:0"),
     (("cache-curve", "t", "--policy", LONG), "belady"),
     (("cache-curve", "t", "--sizes", LONG), "22%"),
+    (("cache-sweep", "s", "--discount", "0.9", "--sizes", LONG), "64MiB"),
+    (("cache-sweep", "s", "--discount", "0.9", "--method", LONG), "policy-iteration"),
+    (("cache-sweep", "s", "--discount", "0.9", "--priority", LONG), "exact-h2"),
 ]
 
 

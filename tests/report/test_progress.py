@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from small_mdps import Case, make_store
 from store_models import random_model
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.report.progress import _progress
+from ooc_mdp.report.progress import SolveProgressLine, _progress
 from ooc_mdp.solver.local import solve
 
 SEEN = SolveProgress(1.0, 0.5, 0.25, "epsilon", 2, 4, 0.5, 0, 0.0, 7, 1.0)
@@ -35,3 +37,15 @@ def test_a_share_of_the_range_is_reported_once_the_range_is_known(tmp_path: Path
     asked = list[SolveProgress]()
     solve(store, SolveOptions(0.9, device="cpu", method="vi", epsilon=1e-3), limits, watch=asked.append)
     assert {p.target for p in asked} == {1e-3}
+
+
+def test_the_read_rate_in_a_log_is_that_of_one_solve_where_several_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("ooc_mdp.report.progress.time", SimpleNamespace(monotonic=lambda: now))
+    with SolveProgressLine() as line:
+        for bytes_read, seconds in ((8 << 20, 8.0), (0, 0.0), (2 << 20, 2.0)):
+            now += seconds
+            line(replace(SEEN, bytes_read=bytes_read, seconds=seconds))
+    assert "1.0 MiB/s" in capsys.readouterr().err

@@ -168,6 +168,9 @@ def written_files() -> list[Any]:
     return [
         pytest.param(("export", "r", "out.csv"), id="export"),
         pytest.param(("cache-curve", "t.csv", "--csv", "out.csv"), id="cache-curve"),
+        pytest.param(
+            ("cache-sweep", "s", "--discount", "0.9", "--device", "cpu", "--csv", "out.csv"), id="cache-sweep"
+        ),
     ]
 
 
@@ -179,7 +182,7 @@ def test_a_file_is_written_beside_what_is_not_ours(
     inputs = store.parent
     ooc_mdp.solve(store, 0.9, device="cpu", output=inputs / "r", trace=inputs / "t.csv")
     plant(work / ".out.csv.partial", work / "elsewhere")
-    places = {"r": inputs / "r", "t.csv": inputs / "t.csv", "out.csv": work / "out.csv"}
+    places = {"s": store, "r": inputs / "r", "t.csv": inputs / "t.csv", "out.csv": work / "out.csv"}
     left_alone(work, ".out.csv.partial", *(places.get(word, word) for word in words))
 
 
