@@ -70,6 +70,10 @@ class AccessTrace:
     """bool [n]; was resident and had been used since its load, in the cache that the solve ran with."""
     priority: FloatArray
     """float64 [n]; the scheduler's rank of the partition afterwards, -inf where it was not dirty."""
+    bound: FloatArray
+    """float64 [n]; the bound on the partition's residual afterwards."""
+    seconds: FloatArray
+    """float64 [n]; since the trace began."""
     cut_off: bool
     """There is no digest at the end: the solve was killed, or is still at work. Half a last line was left out."""
 
@@ -190,7 +194,8 @@ class _Reader:
         return int(text)
 
     def _accesses(self, lines: Iterator[str], facts: dict[str, str], n_partitions: int) -> AccessTrace:
-        partition, auxiliary, hit, priority = array("q"), array("b"), array("b"), array("d")
+        partition, auxiliary, hit = array("q"), array("b"), array("b")
+        priority, bound, seconds = array("d"), array("d"), array("d")
         visits: dict[int, int] = {}
         accesses = (line for line in lines if not line.startswith(TRACE_REMARK))
         for n, line in enumerate(accesses):
@@ -209,7 +214,9 @@ class _Reader:
             partition.append(p)
             auxiliary.append(is_auxiliary)
             hit.append(columns[5] == "1")
+            bound.append(float(columns[7]))
             priority.append(float(columns[8]))
+            seconds.append(float(columns[9]))
         if not partition:
             raise InputError(self._path, "holds no access: there is nothing to simulate")
         return AccessTrace(
@@ -220,6 +227,8 @@ class _Reader:
             auxiliary=np.array(auxiliary, np.bool_),
             hit=np.array(hit, np.bool_),
             priority=np.array(priority, np.float64),
+            bound=np.array(bound, np.float64),
+            seconds=np.array(seconds, np.float64),
             cut_off=self._cut_off,
         )
 

@@ -31,9 +31,10 @@ from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
 from ooc_mdp.store.result_attributes import (
     FORMAT,
     HISTORY,
-    VERSION,
+    READABLE,
     ResultAttributes,
     attributes_of,
+    grid_partitions,
     history_arrays,
     history_of,
     parse_attributes,
@@ -75,6 +76,9 @@ class Result:
     numbers them 0, 1, ... in each state."""
     geometry: dict[str, Any] | None = None
     """The grid of the states, as the table's store describes it; None where they are no grid."""
+    partitions: dict[str, Any] | None = None
+    """Shape and edges of the partitions, as the store's state_order has them; None where they are no blocks of a grid,
+    and in results of format 3."""
 
     def __repr__(self) -> str:
         return f"Result({str(self.path)!r}, {self.solution!r})"
@@ -206,9 +210,12 @@ def open_result(path: str | Path) -> Result:
     """
     path = Path(path)
     attributes = _check_is_result(path)
-    if attributes.get("format_version") != VERSION:
-        version = attributes.get("format_version")
-        raise StoreError(f"{path} is a result of version {quote(version)}, this release reads {VERSION}; solve again")
+    version = attributes.get("format_version")
+    if type(version) is not int or version not in READABLE:
+        raise StoreError(
+            f"{path} is a result of version {quote(version)}, this release reads "
+            f"{' and '.join(map(str, READABLE))}; solve again"
+        )
     try:
         parsed = parse_attributes(attributes)
         group = SealedGroup(path, attributes)
@@ -216,7 +223,7 @@ def open_result(path: str | Path) -> Result:
         actions = group.read("action") if "action" in group.arrays else None
     except SealError as error:
         raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
-    return Result(path, parsed.of, solution, parsed.provenance, actions, parsed.geometry)
+    return Result(path, parsed.of, solution, parsed.provenance, actions, parsed.geometry, parsed.partitions)
 
 
 def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
@@ -263,4 +270,11 @@ def unsaved_result(solution: Solution, store: Table) -> Result:
             f"table that it was solved from"
         )
     identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount}
-    return Result(Path("the solution"), identity, solution)
+    return Result(
+        Path("the solution"),
+        identity,
+        solution,
+        dict(store.attributes.get("provenance") or {}),
+        geometry=store.attributes.get("geometry"),
+        partitions=grid_partitions(store),
+    )

@@ -1,12 +1,12 @@
-"""The attributes of a result, format 3, and the arrays of its history: made of a solution, and back.
+"""The attributes of a result, format 4, and the arrays of its history: made of a solution, and back.
 
-    format, format_version   "ooc-mdp-result", 3
+    format, format_version   "ooc-mdp-result", 4
     of          fingerprint, sense, discount: what the result is the answer to
     solution    outcome, method, device, certificate, statistics, memory_plan
-    about       store, provenance, geometry, tool, version
+    about       store, provenance, geometry, partitions, tool, version
 
-The list is closed at every level: an unknown or missing name is refused, and nothing has a default. JSON has no
-infinity: null stands for a bound that is not known. Knows no files.
+Format 3, which is read as well, has no partitions. The list is closed at every level: an unknown or missing name is
+refused, and nothing has a default. JSON has no infinity: null stands for a bound that is not known. Knows no files.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics
 from ooc_mdp.model.table import Table
+from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.closed_object import (
     ANYTHING,
     FINGERPRINT,
@@ -45,15 +46,19 @@ from ooc_mdp.store.statistics import statistics_of
 __all__ = [
     "FORMAT",
     "HISTORY",
+    "READABLE",
     "VERSION",
     "ResultAttributes",
     "attributes_of",
+    "grid_partitions",
     "history_arrays",
     "history_of",
     "parse_attributes",
 ]
 
-FORMAT, VERSION = "ooc-mdp-result", 3
+FORMAT, VERSION = "ooc-mdp-result", 4
+READABLE = (3, VERSION)
+"""Versions that are read; the first one has no partitions."""
 HISTORY = "history"
 """The group of the arrays of a solve's history."""
 
@@ -96,6 +101,7 @@ _ABOUT: dict[str, Rule] = {
     "store": TEXT,
     "provenance": OBJECT,
     "geometry": or_null(OBJECT),
+    "partitions": or_null((lambda order: STATE_ORDER[0](order) and order["kind"] == "grid", "blocks of a grid")),
     "tool": TEXT,
     "version": TEXT,
 }
@@ -133,6 +139,13 @@ class ResultAttributes:
     memory_plan: dict[str, dict[str, int]]
     provenance: dict[str, Any]
     geometry: dict[str, Any] | None
+    partitions: dict[str, Any] | None
+
+
+def grid_partitions(store: Table) -> dict[str, Any] | None:
+    """The store's order of the states where its partitions are blocks of a grid: shape and edges; else None."""
+    order = dict(store.facts.attributes.get("state_order") or {})
+    return order if order.get("kind") == "grid" else None
 
 
 def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,6 +172,7 @@ def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any])
             "store": Path(store.name).name,
             "provenance": _finite(dict(store.facts.attributes.get("provenance") or {})),
             "geometry": None if geometry is None else _finite(dict(geometry)),
+            "partitions": grid_partitions(store),
             "tool": "ooc-mdp",
             "version": _version(),
         },
@@ -183,21 +197,38 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
     of, solution, about = (attributes[name] for name in ("of", "solution", "about"))
     check_object(of, _OF, "of")
     check_object(solution, _SOLUTION, "solution")
+    if attributes["format_version"] == READABLE[0]:
+        about = {**about, "partitions": None}
     check_object(about, _ABOUT, "about")
     check_object(solution["memory_plan"], _MEMORY, "memory_plan")
     for place, buffers in solution["memory_plan"].items():
         check_object(buffers, dict.fromkeys(buffers, count()), f"memory_plan: {place}")
+    statistics = statistics_of(solution["statistics"])
+    _check_partitions(about["partitions"], statistics)
     return ResultAttributes(
         of={**of, "discount": float(of["discount"])},
         outcome=next(o for o in Outcome if o.value == solution["outcome"]),
         method=solution["method"],
         device=solution["device"],
         certificate=_certificate(solution["certificate"]),
-        statistics=statistics_of(solution["statistics"]),
+        statistics=statistics,
         memory_plan=solution["memory_plan"],
         provenance=about["provenance"],
         geometry=about["geometry"],
+        partitions=about["partitions"],
     )
+
+
+def _check_partitions(order: Mapping[str, Any] | None, statistics: SolveStatistics) -> None:
+    """Refuse blocks of another grid than that of the states; nothing of their size has been allocated."""
+    if order is None:
+        return
+    found = math.prod(order["shape"]), math.prod(len(edges) - 1 for edges in order["edges"])
+    if found != (statistics.n_states, statistics.n_partitions):
+        raise SealError(
+            f"about: partitions has {found[1]} blocks of {found[0]} states, not {statistics.n_partitions} of "
+            f"{statistics.n_states}"
+        )
 
 
 def history_arrays(history: SolveHistory) -> dict[str, tuple[npt.NDArray[Any], str, dict[str, str]]]:

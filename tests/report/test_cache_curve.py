@@ -167,6 +167,8 @@ def trace_of(events: list[tuple[int, bool, float]], n_partitions: int, method: s
         auxiliary=np.array([a for _, a, _ in events], np.bool_).reshape(n),
         hit=np.zeros(n, np.bool_),
         priority=np.array([r for _, _, r in events], np.float64).reshape(n),
+        bound=np.zeros(n),
+        seconds=np.arange(n, dtype=np.float64),
         cut_off=False,
     )
 

@@ -39,6 +39,8 @@ def test_a_trace_is_read_as_it_stands(tmp_path: Path) -> None:
     assert trace.auxiliary.tolist() == [False, False, True]
     assert trace.hit.tolist() == [False, True, False]
     assert trace.priority.tolist() == [-np.inf, 0.25, 1e-05]
+    np.testing.assert_array_equal(trace.bound, [0.5, np.inf, np.nan])
+    assert trace.seconds.tolist() == [0.1, 0.2, 0.3]
 
 
 @given(st.integers(0, len("3,1,frontier,1,0,5,0.5,0.125,0.1234")))

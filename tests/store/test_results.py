@@ -146,12 +146,19 @@ def resealed(result: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda a: a["solution"].update(outcome="perfect"), "outcome is 'perfect', it must be proved or"),
         (lambda a: a["solution"]["statistics"].update(invented=1), "statistics: unknown: invented"),
         (lambda a: a["solution"]["statistics"].pop("loads"), "statistics: missing: loads"),
-        (lambda a: a["solution"]["statistics"].update(n_states=1023), "row|value is float64"),
+        (lambda a: a["solution"]["statistics"].update(n_states=1023), "16 blocks of 1024 states, not 16 of 1023"),
         (lambda a: a["solution"]["statistics"].update(workers=[{}]), "a worker's statistics: missing"),
         (lambda a: a["of"].update(fingerprint=7), "fingerprint is 7"),
         (lambda a: a["of"].pop("sense"), "of: missing: sense"),
         (lambda a: a["about"].update(geometry=None), "unknown arrays: column, row"),
         (lambda a: a["about"].pop("provenance"), "about: missing: provenance"),
+        (lambda a: a["about"].update(partitions={"kind": "identity"}), "partitions is .*, it must be blocks of a grid"),
+        (
+            lambda a: a["about"].update(
+                partitions={"kind": "grid", "shape": [4], "block_shape": [2], "edges": [[0, 2, 4]]}
+            ),
+            "partitions has 2 blocks of 4 states, not 16 of 1024",
+        ),
         (lambda a: a["solution"].update(certificate=None), "solution: certificate is None, it must be an object"),
         (lambda a: a["arrays"].pop("policy"), "arrays_digest was made of"),
         (lambda a: a["arrays"]["value"].update(chunks=[1, 1]), "value_chunks"),
@@ -167,6 +174,28 @@ def test_attributes_that_are_not_those_of_a_result_are_refused_even_if_they_are_
         open_result(result)
 
 
+def test_a_result_has_the_blocks_of_its_partitions(store, result):
+    assert open_result(result).partitions == store.attributes["state_order"]
+
+
+def test_a_result_of_format_3_is_read_without_partitions(result):
+    def of_format_3(attributes: dict[str, Any]) -> None:
+        attributes["format_version"] = 3
+        del attributes["about"]["partitions"]
+
+    values = open_result(result).values
+    resealed(result, of_format_3)
+    opened = open_result(result)
+    assert opened.partitions is None
+    np.testing.assert_array_equal(opened.values, values)
+
+
+def test_a_result_of_format_4_without_partitions_is_refused(result):
+    resealed(result, lambda a: a["about"].pop("partitions"))
+    with pytest.raises(StoreError, match="about: missing: partitions"):
+        open_result(result)
+
+
 def test_a_changed_attribute_is_refused_by_the_digest(result):
     document = json.loads((result / "zarr.json").read_text())
     document["attributes"]["solution"]["certificate"]["error_bound"] /= 2
@@ -175,11 +204,11 @@ def test_a_changed_attribute_is_refused_by_the_digest(result):
         open_result(result)
 
 
-@pytest.mark.parametrize("version", [2, 4, None])
+@pytest.mark.parametrize("version", [2, 5, True, None])
 def test_a_result_of_another_version_is_refused_and_replaced_only_if_the_user_says_so(store, result, version):
     attributes = {"format": "ooc-mdp-result", "format_version": version, "identity": {}}
     (result / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}))
-    with pytest.raises(StoreError, match=f"is a result of version {version}, this release reads 3; solve again"):
+    with pytest.raises(StoreError, match=f"is a result of version {version}, this release reads 3 and 4; solve again"):
         open_result(result)
     with pytest.raises(StoreError, match="exists; name another output, or replace it with --overwrite"):
         ooc_mdp.solve(store, DISCOUNT, device="cpu", output=result)
