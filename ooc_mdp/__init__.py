@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
+    from ooc_mdp.reporting import write_report
 
 __all__ = [
     "Axis",
@@ -53,6 +54,7 @@ __all__ = [
     "simulate",
     "solve",
     "verify",
+    "write_report",
 ]
 
 __version__ = "0.1.0"
@@ -74,6 +76,7 @@ _ROOMS = {
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
+    "ooc_mdp.reporting": ("write_report",),
 }
 
 

@@ -17,7 +17,7 @@ from ooc_mdp.tables import AnyPath, open_store
 if TYPE_CHECKING:
     from ooc_mdp.events import SolveWatcher
     from ooc_mdp.model.solution import Solution
-    from ooc_mdp.model.table_source import TableSource
+    from ooc_mdp.model.table import Table
     from ooc_mdp.report.cache_sweep import CacheSweep, SweepPlan
 
 __all__ = ["DEFAULT_SIZES", "cache_sweep", "cache_sweep_with"]
@@ -36,7 +36,7 @@ DEFAULT_SIZES = "2%,5%,10%,22%,50%"
     note=maybe(FUNCTION),
 )
 def cache_sweep(
-    store: TableSource | AnyPath,
+    store: Table | AnyPath,
     discount: float,
     sizes: str | Sequence[str | float] = DEFAULT_SIZES,
     *,
@@ -100,7 +100,7 @@ def cache_sweep(
 
 
 def cache_sweep_with(
-    store: TableSource | AnyPath,
+    store: Table | AnyPath,
     plan: SweepPlan,
     output: Path | None,
     *,
@@ -121,7 +121,7 @@ def cache_sweep_with(
     say = note or (lambda _: None)
     with locked_output(output, lambda file: check_output_files(file, overwrite=overwrite or resume)):
         table = open_store(store) if isinstance(store, str | PathLike) else store
-        check_holds_a_partition(plan.sizes, int(table.partition_bytes.max()))
+        check_holds_a_partition(plan.sizes, int(table.facts.partition_bytes.max()))
         facts = facts_of(table.name, table.fingerprint, plan)
         begun = continued(output, facts) if output is not None and resume else CacheSweep(facts)
 
@@ -136,7 +136,7 @@ def cache_sweep_with(
 class _Solver:
     """Solves a table; sentences of the first solve are passed on, which are those of all."""
 
-    def __init__(self, table: TableSource, progress: SolveWatcher | None, note: Callable[[str], None]) -> None:
+    def __init__(self, table: Table, progress: SolveWatcher | None, note: Callable[[str], None]) -> None:
         self._table = table
         self._progress = progress
         self._note: Callable[[str], None] | None = note

@@ -257,24 +257,26 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
     )
 
 
-def unsaved_result(solution: Solution, store: Table) -> Result:
-    """A solution that was not written, as the result of a table.
+def unsaved_result(solution: Solution, store: Table | None) -> Result:
+    """A solution that was not written, as the result of a table; None where the table is not known.
 
     Raises
     ------
     OptionsError : the table has another number of states.
     """
+    place = Path("the solution")
+    if store is None:
+        return Result(place, {"discount": solution.discount}, solution)
     if solution.values.size != store.n_states:
         raise OptionsError(
             f"the solution has {solution.values.size} values and {store.name} has {store.n_states} states; give the "
             f"table that it was solved from"
         )
-    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount}
     return Result(
-        Path("the solution"),
-        identity,
+        place,
+        {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount},
         solution,
-        dict(store.attributes.get("provenance") or {}),
-        geometry=store.attributes.get("geometry"),
+        dict(store.facts.attributes.get("provenance") or {}),
+        geometry=store.facts.attributes.get("geometry"),
         partitions=grid_partitions(store),
     )

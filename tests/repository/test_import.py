@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 
-HEAVY = ("numba", "zarr", "dask", "distributed", "cupy", "scipy", "matplotlib", "pymetis", "gymnasium")
+HEAVY = ("numba", "zarr", "dask", "distributed", "cupy", "scipy", "matplotlib", "bokeh", "pymetis", "gymnasium")
 
 
 def python(source: str) -> str:
