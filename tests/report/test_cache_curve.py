@@ -293,7 +293,7 @@ def test_no_policy_beats_belady_on_the_trace_of_a_solve_nor_does_the_solves_own_
     for scope in SCOPES:
         best = cache_curve(trace, "belady", scope, raw=True)
         assert all((cache_curve(trace, p, scope, raw=True).hits <= best.hits).all() for p in POLICIES)
-    sizes = ooc_mdp.open_store(place / "g.store").partition_bytes
+    sizes = ooc_mdp.open_store(place / "g.store").facts.partition_bytes
     most_held = int(np.searchsorted(np.cumsum(np.sort(sizes)), 0.22 * sizes.sum(), side="right"))
     assert trace.hit.sum() <= cache_curve(trace, "belady", raw=True).hits[most_held]
 

@@ -175,7 +175,7 @@ def test_attributes_that_are_not_those_of_a_result_are_refused_even_if_they_are_
 
 
 def test_a_result_has_the_blocks_of_its_partitions(store, result):
-    assert open_result(result).partitions == store.attributes["state_order"]
+    assert open_result(result).partitions == store.facts.attributes["state_order"]
 
 
 def test_a_result_of_format_3_is_read_without_partitions(result):
