@@ -119,7 +119,7 @@ def test_states_of_a_random_model_are_drawn_as_curves(tmp_path: Path) -> None:
 def test_undiscounted_totals_have_the_width_of_their_intervals(tmp_path: Path) -> None:
     states = [State((Action(-1.0, {i + 1: 0.5, i: 0.5}),)) for i in range(7)]
     store = make_store(Case(Model((*states, State((), 3.0))), partitions=2), tmp_path / "s")
-    ooc_mdp.solve(store, 1.0, device="cpu", output=tmp_path / "r")
+    ooc_mdp.solve(store, ooc_mdp.TotalReward(), device="cpu", output=tmp_path / "r")
     sections = sections_of(ooc_mdp.open_result(tmp_path / "r"))
     assert charts_of(section(sections, "States")) == ["values", "sorted-values", "actions", "interval-widths"]
     ooc_mdp.write_report(tmp_path / "r", tmp_path / "r.html")
