@@ -121,5 +121,9 @@ def cache_sweep(
         write_cache_table(found, files.csv, overwrite=files.overwrite)
     if files.plot is not None:
         plot_cache_sweep(found, files.plot, overwrite=files.overwrite)
+    missing = sum(found.point(schedule.label, size.text) is None for schedule, size in plan.solves())
+    if missing:
+        how = "name an --output, from which --resume continues" if files.output is None else "continue with --resume"
+        print_note(f"stopped, {missing} solves are missing; {how}")
     if not found.complete:
         raise typer.Exit(1)

@@ -62,6 +62,7 @@ def cache_curve(
     their traces are refused without --same-accesses. What solves with other caches load, cache-sweep measures.
     """
     from ooc_mdp.report import cache_plot, cache_report
+    from ooc_mdp.report.terminal import print_note
     from ooc_mdp.store.atomic_file import check_output_files
 
     shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
@@ -75,6 +76,7 @@ def cache_curve(
         raw=count == "accesses",
         labels=None if labels is None else [label.strip() for label in labels.split(",")],
         same_accesses=same_accesses,
+        note=print_note,
     )
     figures = cache_report.to_dict(curves, shown)
     if csv is not None:

@@ -122,9 +122,8 @@ def _name_axes(rates: Any, loads: Any, title: str) -> None:
     rates.set_ylim(0, 100)
     loads.set_xlabel("cache size, % of the partitions")
     loads.set_ylabel("loads per partition")
-    loads.set_yscale("log")
+    loads.set_yscale("log", subs=[2, 5])
     loads.yaxis.set_major_formatter("{x:g}")
     loads.yaxis.set_minor_formatter("{x:g}")
-    loads.tick_params(which="minor", labelsize="x-small")
     for panel in (rates, loads):
         panel.grid(alpha=0.3)

@@ -10,7 +10,7 @@ Nothing here simulates: `ooc_mdp.report.cache_curve` does, and `ooc_mdp.report.c
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ SCOPE_WORDS: dict[Scope, str] = {"all": "with auxiliary accesses", "frontier": "
 REPLAYED = "the same accesses under another cache: a bound for schedules that do not look at the cache"
 """What every curve shows."""
 
+_MANY_STEPS = 10**9
+"""Of caches that are simulated, an access and a size each: about ten seconds."""
+
 _PIPE_WIDTH = 160
 """Columns where the output is no terminal."""
 
@@ -91,6 +94,7 @@ def curves_of_traces(
     raw: bool = False,
     labels: Sequence[str] | None = None,
     same_accesses: bool = False,
+    note: Callable[[str], None] = lambda _: None,
 ) -> list[TraceCurves]:
     """Read traces and find their curves over every cache size.
 
@@ -98,6 +102,7 @@ def curves_of_traces(
     ----------
     same_accesses : replay traces as well whose order of accesses depends on the cache, and whose curves therefore
         predict no solve.
+    note : called with a sentence where the replay takes many seconds.
     scopes : which accesses count; if None both, or "frontier" alone where no trace has an auxiliary access.
     raw : see :func:`~ooc_mdp.report.cache_curve.cache_curve`.
     labels : a name a trace; file names without suffix if None, whole paths where those are not distinct.
@@ -114,6 +119,13 @@ def curves_of_traces(
     if scopes is None:
         scopes = SCOPES if any(trace.auxiliary.any() for trace in traces) else ("frontier",)
     policies = tuple(policies)
+    queues = [policy for policy in policies if policy in ("fifo", "clock")]
+    steps = sum(trace.partition.size * trace.n_partitions for trace in traces) * len(scopes)
+    if queues and steps > _MANY_STEPS:
+        note(
+            f"{' and '.join(POLICY_WORDS[policy] for policy in queues)} are simulated for each cache size, which takes "
+            f"some {steps // _MANY_STEPS * 10} seconds; leave them out with --policy belady,lru"
+        )
     return [
         TraceCurves(name, trace, tuple(cache_curve(trace, p, scope, raw=raw) for scope in scopes for p in policies))
         for name, trace in zip(names, traces, strict=True)

@@ -80,17 +80,17 @@ def _draw_replay(same: SameAccesses, loads: Any, panels: Any, look: dict[str, st
 def _scale(panels: Any, sizes: list[float]) -> None:
     """Logarithmic axes, but for the hit rate, with a tick at each measured size."""
     for number, panel in enumerate(panels):
-        panel.set_xscale("log")
-        panel.set_xticks(sizes, [f"{size:g}" for size in sizes])
-        panel.minorticks_off()
+        panel.set_xscale("log", subs=[])
+        ticks = sorted({*sizes, 100.0})
+        panel.set_xticks(ticks, [f"{size:g}" for size in ticks])
+        panel.xaxis.set_minor_formatter("")
         if sizes:
             panel.set_xlim(0.8 * sizes[0], max(100.0, 1.1 * sizes[-1]))
         if number == _HIT_RATE:
             panel.set_ylim(0, 100)
         else:
-            panel.set_yscale("log")
+            panel.set_yscale("log", subs=[2, 5])
             for formatter in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
                 formatter("{x:g}")
-            panel.tick_params(axis="y", which="minor", labelsize="x-small")
         if number >= 2:
             panel.set_xlabel("cache size, % of the table")

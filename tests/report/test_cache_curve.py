@@ -21,6 +21,7 @@ import ooc_mdp
 from ooc_mdp.errors import MissingExtraError, OptionsError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import CacheSize
+from ooc_mdp.report import cache_report
 from ooc_mdp.report.cache_curve import (
     POLICIES,
     SCOPES,
@@ -409,6 +410,14 @@ def test_both_scopes_are_shown_once_any_trace_has_auxiliary_accesses(place: Path
     assert [[c.scope for c in each.curves] for each in both] == [["all", "frontier"]] * 2
     alone = curves_of_traces(paths[:1], policies=["lru"])
     assert [c.scope for c in alone[0].curves] == ["frontier"]
+
+
+def test_a_long_simulation_is_announced_with_the_way_to_leave_it_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_report, "_MANY_STEPS", 1000)
+    assert "FIFO and CLOCK are simulated for each cache size" in ooc("cache-curve", place / "vi.csv").err
+    assert ooc("cache-curve", place / "vi.csv", "--policy", "belady,lru").err == ""
 
 
 def test_labels_are_distinct_and_one_a_trace(place: Path, tmp_path: Path) -> None:

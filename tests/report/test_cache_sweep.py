@@ -142,6 +142,26 @@ def test_an_interrupted_solve_ends_the_sweep_and_is_not_kept(
     assert len(solutions) == 2
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_stopped_sweep_prints_what_it_has_and_how_it_continues(
+    store: Path, tmp_path: Path, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solve = ooc_mdp.api.solve_with
+
+    def small_is_interrupted(table: Any, options: SolveOptions, *rest: Any, **others: Any) -> ooc_mdp.Solution:
+        solution = solve(table, options, *rest, **others)
+        stopped = options.cache == CacheSize(share=0.25)
+        return replace(solution, outcome=ooc_mdp.Outcome.INTERRUPTED) if stopped else solution
+
+    monkeypatch.setattr(ooc_mdp.api, "solve_with", small_is_interrupted)
+    words = ("cache-sweep", store, "--discount", 0.9, "--device", "cpu", "--sizes", "50%,25%,10%")
+    ran = ooc(*words, *(("--output", tmp_path / "s.json") if is_kept else ()))
+    assert ran.status == 1
+    assert len([line for line in ran.out.splitlines() if line.startswith("auto")]) == 1
+    remedy = "continue with --resume" if is_kept else "name an --output, from which --resume continues"
+    assert ran.err.endswith(f"stopped, 2 solves are missing; {remedy}\n")
+
+
 def test_a_solve_that_a_limit_stopped_is_marked_and_repeated_by_a_resumed_sweep(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "s.json"
     words = ("cache-sweep", store, "--discount", 0.9, "--device", "cpu", "--sizes", "50%", "--output", file)
