@@ -105,7 +105,7 @@ def cache_sweep(
     plan = SweepPlan.of(options, *words, asked, solves.sweeps_per_visit, solves.time_limit)
     files.check(len(plan.schedules))
     print_note(
-        f"{len(plan.schedules) * len(plan.sizes)} solves of {store}: "
+        f"{_solves(len(plan.schedules) * len(plan.sizes))} of {store}: "
         f"{', '.join(schedule.label for schedule in plan.schedules)} at {', '.join(size.text for size in plan.sizes)}"
     )
     with SolveProgressLine() as line:
@@ -124,6 +124,10 @@ def cache_sweep(
     missing = sum(found.point(schedule.label, size.text) is None for schedule, size in plan.solves())
     if missing:
         how = "name an --output, from which --resume continues" if files.output is None else "continue with --resume"
-        print_note(f"stopped, {missing} solves are missing; {how}")
+        print_note(f"stopped before {_solves(missing)} had ended; {how}")
     if not found.complete:
         raise typer.Exit(1)
+
+
+def _solves(number: int) -> str:
+    return "1 solve" if number == 1 else f"{number} solves"

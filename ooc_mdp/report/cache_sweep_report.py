@@ -53,7 +53,7 @@ def print_cache_sweep(sweep: CacheSweep) -> None:
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("schedule")
-    for title in ("cache", "bytes", "loads per\npartition", "hit rate", "read", "decoded", "seconds"):
+    for title in ("cache", "bytes", "partitions", "loads per\npartition", "hit rate", "read", "seconds"):
         table.add_column(title, justify="right")
     if sweep.same_accesses:
         table.add_column("same accesses:\nLRU", justify="right")
@@ -67,10 +67,10 @@ def print_cache_sweep(sweep: CacheSweep) -> None:
                 schedule,
                 point.size if point.size.endswith("%") else f"{point.fraction:.1%}",
                 format_bytes(point.cache_bytes),
+                f"{point.cache_partitions:,}",
                 f"{point.loads_per_partition:.2f}",
                 f"{point.hit_rate:.1%}",
                 format_bytes(point.bytes_read),
-                format_bytes(point.bytes_decoded),
                 f"{point.solve_seconds:.1f}",
                 *(cells if sweep.same_accesses else []),
                 point.outcome,

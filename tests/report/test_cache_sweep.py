@@ -159,7 +159,7 @@ def test_a_stopped_sweep_prints_what_it_has_and_how_it_continues(
     assert ran.status == 1
     assert len([line for line in ran.out.splitlines() if line.startswith("auto")]) == 1
     remedy = "continue with --resume" if is_kept else "name an --output, from which --resume continues"
-    assert ran.err.endswith(f"stopped, 2 solves are missing; {remedy}\n")
+    assert ran.err.endswith(f"stopped before 2 solves had ended; {remedy}\n")
 
 
 def test_a_solve_that_a_limit_stopped_is_marked_and_repeated_by_a_resumed_sweep(store: Path, tmp_path: Path) -> None:
@@ -246,6 +246,7 @@ def test_the_command_prints_a_line_for_each_solve_and_the_same_as_json_and_csv(s
         line = next(each for each in ran.out.splitlines() if each.split()[:2] == [point.schedule, point.size])
         assert f"{point.loads_per_partition:.2f}" in line.split()
         assert f"{point.hit_rate:.1%}" in line.split()
+        assert str(point.cache_partitions) in line.split()
         assert (row["schedule"], row["size"], int(row["loads"])) == (point.schedule, point.size, point.loads)
         assert float(row["hit_rate"]) == point.hit_rate
         assert bool(row["same_accesses_belady"]) == (point.schedule == "exact-h1")
