@@ -127,3 +127,19 @@ def test_wingate2004_counts_what_workers_tell_each_other_and_do_twice(tmp_path):
     drawn = {file.name: file.stat().st_size for file in plots.iterdir()}
     assert set(drawn) == {f"figure-12.{number}.png" for number in (7, 8, 9, 10, 11)}
     assert min(drawn.values()) > 4 << 10
+
+
+@pytest.mark.slow
+def test_wingate2004_sweeps_the_caches_of_each_problem_with_a_replay_beside_the_solves(tmp_path):
+    figures = figures_of("papers/wingate2004/caches.py", tmp_path, "--toy", "--sizes", "22%,50%")["figures"]
+    assert list(figures) == ["MCAR", "SAP", "DAP"]
+    for found in figures.values():
+        sweep = found["sweep"]
+        assert sweep["complete"]
+        assert [(p["schedule"], p["size"]) for p in sweep["points"]] == [
+            (schedule, size) for schedule in ("joint", "exact-h1", "exact-h2", "vi") for size in ("22%", "50%")
+        ]
+        assert [same["schedule"] for same in sweep["same_accesses"]] == ["exact-h1", "exact-h2", "vi"]
+        for same in sweep["same_accesses"]:
+            assert all(b <= lru for b, lru in zip(same["belady_loads"], same["lru_loads"], strict=True))
+    assert figures["MCAR"]["thesis"]["all"]["H2"] == {"hit_rate": 0.9092, "loads": 3.08}
