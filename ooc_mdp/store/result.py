@@ -79,6 +79,8 @@ class Result:
     partitions: dict[str, Any] | None = None
     """Shape and edges of the partitions, as the store's state_order has them; None where they are no blocks of a grid,
     and in results of format 3."""
+    peak_memory_bytes: int | None = None
+    """Most RAM that the process which wrote the result had had until then; None where it is not known."""
 
     def __repr__(self) -> str:
         return f"Result({str(self.path)!r}, {self.solution!r})"
@@ -223,7 +225,16 @@ def open_result(path: str | Path) -> Result:
         actions = group.read("action") if "action" in group.arrays else None
     except SealError as error:
         raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
-    return Result(path, parsed.of, solution, parsed.provenance, actions, parsed.geometry, parsed.partitions)
+    return Result(
+        path,
+        parsed.of,
+        solution,
+        parsed.provenance,
+        actions,
+        parsed.geometry,
+        parsed.partitions,
+        parsed.peak_memory_bytes,
+    )
 
 
 def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:

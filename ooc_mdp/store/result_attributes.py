@@ -3,10 +3,11 @@
     format, format_version   "ooc-mdp-result", 4
     of          fingerprint, sense, discount: what the result is the answer to
     solution    outcome, method, device, certificate, statistics, memory_plan
-    about       store, provenance, geometry, partitions, tool, version
+    about       store, provenance, geometry, partitions, peak_memory_bytes, tool, version
 
-Format 3, which is read as well, has no partitions. The list is closed at every level: an unknown or missing name is
-refused, and nothing has a default. JSON has no infinity: null stands for a bound that is not known. Knows no files.
+Format 3, which is read as well, has neither partitions nor peak_memory_bytes. The list is closed at every level: an
+unknown or missing name is refused, and nothing has a default. JSON has no infinity: null stands for a bound that is
+not known. Knows no files.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics
 from ooc_mdp.model.table import Table
+from ooc_mdp.runtime.memory import peak_bytes
 from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.closed_object import (
     ANYTHING,
@@ -58,7 +60,8 @@ __all__ = [
 
 FORMAT, VERSION = "ooc-mdp-result", 4
 READABLE = (3, VERSION)
-"""Versions that are read; the first one has no partitions."""
+"""Versions that are read."""
+_SINCE_4 = {"partitions": None, "peak_memory_bytes": None}
 HISTORY = "history"
 """The group of the arrays of a solve's history."""
 
@@ -102,6 +105,7 @@ _ABOUT: dict[str, Rule] = {
     "provenance": OBJECT,
     "geometry": or_null(OBJECT),
     "partitions": or_null((lambda order: STATE_ORDER[0](order) and order["kind"] == "grid", "blocks of a grid")),
+    "peak_memory_bytes": or_null(count(1)),
     "tool": TEXT,
     "version": TEXT,
 }
@@ -140,6 +144,7 @@ class ResultAttributes:
     provenance: dict[str, Any]
     geometry: dict[str, Any] | None
     partitions: dict[str, Any] | None
+    peak_memory_bytes: int | None
 
 
 def grid_partitions(store: Table) -> dict[str, Any] | None:
@@ -173,6 +178,7 @@ def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any])
             "provenance": _finite(dict(store.facts.attributes.get("provenance") or {})),
             "geometry": None if geometry is None else _finite(dict(geometry)),
             "partitions": grid_partitions(store),
+            "peak_memory_bytes": peak_bytes() or None,
             "tool": "ooc-mdp",
             "version": _version(),
         },
@@ -198,7 +204,8 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
     check_object(of, _OF, "of")
     check_object(solution, _SOLUTION, "solution")
     if attributes["format_version"] == READABLE[0]:
-        about = {**about, "partitions": None}
+        check_names(about, set(_ABOUT) - set(_SINCE_4), "about")
+        about = {**about, **_SINCE_4}
     check_object(about, _ABOUT, "about")
     check_object(solution["memory_plan"], _MEMORY, "memory_plan")
     for place, buffers in solution["memory_plan"].items():
@@ -216,6 +223,7 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
         provenance=about["provenance"],
         geometry=about["geometry"],
         partitions=about["partitions"],
+        peak_memory_bytes=about["peak_memory_bytes"],
     )
 
 

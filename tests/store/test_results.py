@@ -17,6 +17,7 @@ from command_line import ooc, process, refused
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
+from ooc_mdp.store import result_attributes
 from ooc_mdp.store.result import open_result, write_result
 from ooc_mdp.store.seal import digest_of
 
@@ -178,15 +179,28 @@ def test_a_result_has_the_blocks_of_its_partitions(store, result):
     assert open_result(result).partitions == store.facts.attributes["state_order"]
 
 
+@pytest.mark.parametrize(("measured", "kept"), [(123 << 20, 123 << 20), (0, None)])
+def test_a_result_has_the_peak_memory_of_its_process(store, solution, tmp_path, monkeypatch, measured, kept):
+    monkeypatch.setattr(result_attributes, "peak_bytes", lambda: measured)
+    write_result(tmp_path / "r", store, solution, identity_of(store))
+    assert open_result(tmp_path / "r").peak_memory_bytes == kept
+
+
+def test_a_result_of_format_3_with_names_of_format_4_is_refused(result):
+    resealed(result, lambda a: a.update(format_version=3))
+    with pytest.raises(StoreError, match="about: unknown: partitions, peak_memory_bytes"):
+        open_result(result)
+
+
 def test_a_result_of_format_3_is_read_without_partitions(result):
     def of_format_3(attributes: dict[str, Any]) -> None:
         attributes["format_version"] = 3
-        del attributes["about"]["partitions"]
+        del attributes["about"]["partitions"], attributes["about"]["peak_memory_bytes"]
 
     values = open_result(result).values
     resealed(result, of_format_3)
     opened = open_result(result)
-    assert opened.partitions is None
+    assert (opened.partitions, opened.peak_memory_bytes) == (None, None)
     np.testing.assert_array_equal(opened.values, values)
 
 

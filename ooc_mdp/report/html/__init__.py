@@ -120,7 +120,7 @@ def sections_of(
         caches_section(solution.statistics, trace, sweep),
         charts.time_section(solution),
         partitions_section(result),
-        charts.memory_section(solution),
+        charts.memory_section(solution, result.peak_memory_bytes),
         workers_section(solution.statistics.workers),
         provenance_section(result),
     ]

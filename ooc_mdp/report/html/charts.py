@@ -181,8 +181,8 @@ def time_section(solution: Solution) -> Section:
     )
 
 
-def memory_section(solution: Solution) -> Section:
-    """Planned bytes by name, and what was measured of the cache."""
+def memory_section(solution: Solution, peak: int | None) -> Section:
+    """Planned bytes by name, and what was measured: the peak of the process, and of the cache."""
     title = "Memory"
     source = "Data: the memory plan and the statistics of the result."
     planned = {
@@ -192,8 +192,10 @@ def memory_section(solution: Solution) -> Section:
         if size
     }
     s = solution.statistics
+    on_host = sum(solution.memory_plan.get("host", {}).values())
     rows = (
-        Row("planned", f"{sum(planned.values()) / _MEBIBYTE:,.1f} MiB"),
+        Row("planned, RAM", f"{on_host / _MEBIBYTE:,.1f} MiB"),
+        Row("process, measured", "not recorded" if peak is None else f"at most {peak / _MEBIBYTE:,.1f} MiB of RAM"),
         Row(
             "cache, measured",
             f"at most {s.cache_peak_bytes / _MEBIBYTE:,.2f} MiB of {s.cache_bytes / _MEBIBYTE:,.2f} MiB were in use",
@@ -202,8 +204,7 @@ def memory_section(solution: Solution) -> Section:
     if not planned:
         return Section(title, source, ("The memory plan is not recorded.",), rows[1:])
     bars = _bars({name: size / _MEBIBYTE for name, size in planned.items()}, "MiB planned", "memory")
-    sentence = "The peak of the whole process is not recorded."
-    return Section(title, source, (sentence,), rows, charts=((bars,),))
+    return Section(title, source, (), rows, charts=((bars,),))
 
 
 def _bars(lengths: dict[str, float], label: str, name: str) -> Any:
