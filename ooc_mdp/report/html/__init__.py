@@ -131,12 +131,13 @@ def _page(result: Result, sections: list[Section]) -> str:
     from bokeh.document import Document
     from bokeh.embed import file_html
     from bokeh.resources import INLINE
+    from bokeh.themes import Theme
 
     from ooc_mdp.report.html.facts import headline, rows, warnings
     from ooc_mdp.report.html.state_space import DRAW_MAP
 
     models: list[Any] = [chart for section in sections for row in section.charts for chart in row]
-    document = Document()
+    document = Document(theme=Theme(json={"attrs": {"Legend": {"background_fill_alpha": 0.6}}}))
     with document.models.freeze():  # so that the document looks through them once
         for model in models:
             document.add_root(model)
