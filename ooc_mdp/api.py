@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from ooc_mdp.arguments import (
     CACHE,
     FLAG,
     FUNCTION,
+    MODEL,
     NOTHING,
     PATH,
     RESULT,
@@ -31,6 +32,7 @@ from ooc_mdp.arguments import (
     either,
     maybe,
 )
+from ooc_mdp.array_tables import from_arrays, is_array, rewards_apart
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, criterion_at, criterion_of
 from ooc_mdp.options import (
@@ -52,6 +54,7 @@ from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
 if TYPE_CHECKING:
     from distributed import Client
 
+    from ooc_mdp.array_tables import Arrays
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
@@ -74,9 +77,12 @@ __all__ = [
 ]
 
 
-def _opened(table: Table | AnyPath) -> Table:
-    """The source itself, or what a path names."""
-    return open_store(table) if isinstance(table, str | PathLike) else table
+def _opened(table: Any, rewards: Any = None) -> Table:
+    """The source itself, what a path names, or the store of P and these rewards."""
+    if is_array(table):
+        return from_arrays(table, rewards)
+    opened: Table = open_store(table) if isinstance(table, str | PathLike) else table
+    return opened
 
 
 def _path(given: AnyPath | None) -> Path | None:
@@ -84,7 +90,7 @@ def _path(given: AnyPath | None) -> Path | None:
 
 
 @check_types(
-    table=TABLE,
+    table=MODEL,
     method=TEXT,
     priority=maybe(TEXT),
     cache=maybe(CACHE),
@@ -104,8 +110,8 @@ def _path(given: AnyPath | None) -> Path | None:
     stage=maybe(PATH),
 )
 def solve(
-    table: Table | AnyPath,
-    criterion: Criterion | float | None = None,
+    table: Table | AnyPath | Arrays,
+    criterion: Criterion | float | Arrays | None = None,
     *,
     discount: float | None = None,
     epsilon: float | None = None,
@@ -137,7 +143,8 @@ def solve(
 
     Parameters
     ----------
-    table : an open store or its path; or a problem from :func:`open_problem`.
+    table : an open store or its path; or a problem from :func:`open_problem`; or P of :func:`from_arrays`, as an array
+        or list, then with R in second place: ``solve(P, R, discount=0.9)``.
     criterion : what is asked: ``Discounted(0.95)``, or ``TotalReward()`` (``docs/guides/undiscounted.md``).
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
@@ -172,8 +179,9 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
+    rewards, question = rewards_apart(table, criterion)
     options = SolveOptions(
-        criterion_of(criterion, discount),
+        criterion_of(question, discount),
         epsilon=epsilon,
         residual=residual,
         method=method,
@@ -189,7 +197,7 @@ def solve(
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
     asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
     cluster = requested_cluster(asked)
-    return solve_with(lambda: _opened(table), options, run, cluster, progress=progress, note=note)
+    return solve_with(lambda: _opened(table, rewards), options, run, cluster, progress=progress, note=note)
 
 
 def solve_with(
@@ -211,13 +219,16 @@ def solve_with(
     from ooc_mdp.backends.compiling import note_compiling
     from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
+    from ooc_mdp.store.result import source_actions
 
     if run.output is not None:
         refuse_busy(run.output)
     engine = _engine(options, run, cluster)
     say = note or (lambda _: None)
     with note_compiling(say):
-        return run_solve(table(), options, run, engine, watch=progress, note=say)
+        opened = table()
+        solution = run_solve(opened, options, run, engine, watch=progress, note=say)
+    return replace(solution, source_actions=source_actions(solution, opened))
 
 
 @dataclass(frozen=True, slots=True)

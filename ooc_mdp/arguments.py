@@ -22,10 +22,12 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 
 __all__ = [
+    "ARRAYS",
     "CACHE",
     "DTYPE",
     "FLAG",
     "FUNCTION",
+    "MODEL",
     "MOST",
     "NOTHING",
     "PARAMETERS",
@@ -152,8 +154,8 @@ def _of_model(value: Any) -> str:
         return f"convert the environment by its registered name: ooc_mdp.convert('gymnasium:{name}', 'model.zarr')"
     if isinstance(value, tuple | list | dict | np.ndarray):
         return (
-            "write the arrays to a file, numpy.savez('model.npz', P=P, R=R) with P of shape (actions, states, states), "
-            "and convert it: ooc_mdp.convert('model.npz', 'model.zarr')"
+            "give the store of the arrays: ooc_mdp.from_arrays(P, R) with P of shape (actions, states, states) or "
+            "(states, actions, states); or solve(P, R, discount=0.9)"
         )
     return ""
 
@@ -192,6 +194,15 @@ STARTS = Kind(_is_starts, "a list of states, each a tuple of numbers or a str su
 TABLE = Kind(
     lambda value: _is_path(value) or hasattr(value, "read_field"),
     "a store that convert, generate or open_store returned, or its path",
+    _of_model,
+)
+ARRAYS = Kind(
+    lambda value: isinstance(value, list | tuple | np.ndarray) or hasattr(value, "tocsr"),
+    "a NumPy array, a SciPy matrix, or a list of them",
+)
+MODEL = Kind(
+    lambda value: TABLE.accepts(value) or (ARRAYS.accepts(value) and not isinstance(value, tuple)),
+    f"{TABLE.words}, or P with R behind it",
     _of_model,
 )
 RESULT = either(PATH, "Result", "Solution")

@@ -85,7 +85,7 @@ class RowErrors:
         return InputError(self.path, f"{self._pair(row)}: {message}", line)
 
     def _bad_sum(self, total: float) -> str:
-        remedy = "correct them or use --normalize"
+        remedy = "correct them or use --normalize (normalize=True)"
         if total == 0.0:
             remedy = "a row of zeros cannot be normalized"
         elif self.rules.canonical:

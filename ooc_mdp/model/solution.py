@@ -210,6 +210,8 @@ class Solution:
     """float64 [n_states]; at least V*, likewise."""
     history: SolveHistory | None = None
     """How the solve progressed; None for a solution that was not recorded."""
+    source_actions: IntArray | None = None
+    """int64 [n_states]; `actions`, where the source numbers actions otherwise than 0, 1, ... in each state."""
 
     def __repr__(self) -> str:
         """One line, however many states there are."""
@@ -218,6 +220,14 @@ class Solution:
             f"Solution({self.outcome.value}, {bound}, {self.values.size} states, discount {self.discount}, "
             f"{self.method} on {self.device})"
         )
+
+    @property
+    def actions(self) -> npt.NDArray[np.integer]:
+        """The policy by the source's numbers of actions, -1 where a state has none.
+
+        `policy` counts the available actions of each state instead; both are equal where all actions are available.
+        """
+        return self.policy if self.source_actions is None else self.source_actions
 
     @property
     def error_bound(self) -> float:

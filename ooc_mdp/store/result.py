@@ -184,15 +184,19 @@ def _arrays(solution: Solution, store: Table) -> Iterator[tuple[str, npt.NDArray
     """The arrays of a result by name."""
     yield "value", solution.values
     yield "policy", solution.policy
-    if "action_labels" in store.facts.dtypes:
-        yield "action", _source_actions(solution.policy, store)
+    actions = source_actions(solution, store)
+    if actions is not None:
+        yield "action", actions
     if solution.value_lower is not None and solution.value_upper is not None:
         yield "value_lower", solution.value_lower
         yield "value_upper", solution.value_upper
 
 
-def _source_actions(policy: npt.NDArray[np.int32], store: Table) -> IntArray:
-    """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none."""
+def source_actions(solution: Solution, store: Table) -> IntArray | None:
+    """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none; None if it has no own."""
+    if "action_labels" not in store.facts.dtypes:
+        return None
+    policy = solution.policy
     found = np.full(policy.size, -1, np.int64)
     for p in range(store.n_partitions):
         states, counts = store.original_states(p), store.action_counts(p)
@@ -222,7 +226,6 @@ def open_result(path: str | Path) -> Result:
         parsed = parse_attributes(attributes)
         group = SealedGroup(path, attributes)
         solution = _solution(group, parsed)
-        actions = group.read("action") if "action" in group.arrays else None
     except SealError as error:
         raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
     return Result(
@@ -230,7 +233,7 @@ def open_result(path: str | Path) -> Result:
         parsed.of,
         solution,
         parsed.provenance,
-        actions,
+        solution.source_actions,
         parsed.geometry,
         parsed.partitions,
         parsed.peak_memory_bytes,
@@ -265,6 +268,7 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
         value_lower=group.read("value_lower") if "value_lower" in group.arrays else None,
         value_upper=group.read("value_upper") if "value_upper" in group.arrays else None,
         history=history_of(history) if history else None,
+        source_actions=group.read("action") if "action" in group.arrays else None,
     )
 
 

@@ -24,10 +24,10 @@ PAGES = [
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
-def block_after(heading: str, language: str) -> str:
-    found = re.search(rf"^## {heading}\n.*?^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return found[1]
+def block_after(heading: str, language: str, number: int = 0) -> str:
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    return re.findall(rf"^```{language}\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)[number]
 
 
 def test_the_first_commands_run_and_print_what_the_readme_shows(tmp_path):
@@ -62,6 +62,16 @@ def test_the_python_example_runs(tmp_path):
     assert first.startswith("proved ")
     assert float(first.split()[1]) <= 1e-4
     assert second == "True"
+
+
+def test_the_three_lines_for_arrays_run(capsys):
+    lines = block_after("From Python", "python", 1)
+    assert len(lines.splitlines()) == 3
+    exec(lines, {"ooc_mdp": ooc_mdp})
+    values, actions, bound = re.fullmatch(r"\[(.*)\] \[(.*)\] (.*)\n", capsys.readouterr().out).groups()
+    assert [float(v) for v in values.split()] == pytest.approx([26.244, 29.484, 33.484], abs=float(bound))
+    assert actions == "0 0 0"
+    assert float(bound) < 1e-3
 
 
 def anchors(page: Path) -> set[str]:

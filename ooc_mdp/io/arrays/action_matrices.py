@@ -23,6 +23,7 @@ __all__ = [
     "CsrMatrix",
     "DenseMatrix",
     "Matrix",
+    "check_columns",
     "interleave_actions",
     "lookup_rewards",
     "sparse_shape",
@@ -89,7 +90,7 @@ class CsrMatrix:
         pointers = self._indptr[self._next : self._next + count + 1]
         entries = slice(int(pointers[0]), int(pointers[-1]))
         csr = pointers - pointers[0], self._indices[entries], self._data[entries]
-        _check_columns(self._path, self._name, self._next, csr, self._indptr.size - 1)
+        check_columns(self._path, self._name, self._next, csr, self._indptr.size - 1)
         self._next += count
         return csr
 
@@ -123,12 +124,12 @@ class CsrFile:
         self._pointers.advance(count)
         n = int(pointers[-1] - pointers[0])
         csr = pointers - pointers[0], self._indices.read(n), self._data.read_floats(n)
-        _check_columns(self._path, "indices.npy", self._next, csr, self._n_states)
+        check_columns(self._path, "indices.npy", self._next, csr, self._n_states)
         self._next += count
         return csr
 
 
-def _check_columns(path: str, name: str, first_row: int, csr: Csr, n_states: int) -> None:
+def check_columns(path: str, name: str, first_row: int, csr: Csr, n_states: int) -> None:
     """Check that all entries lie inside an S x S matrix; the rows begin at `first_row`."""
     pointers, columns, _ = csr
     outside = np.flatnonzero((columns < 0) | (columns >= n_states))

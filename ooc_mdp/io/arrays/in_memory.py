@@ -14,7 +14,15 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import FloatArray
 
-__all__ = ["check_square", "csr_arrays", "matrices_in_memory", "reward_shapes", "rewards_in_memory"]
+__all__ = [
+    "check_square",
+    "check_type",
+    "csr_arrays",
+    "dense_array",
+    "matrices_in_memory",
+    "reward_shapes",
+    "rewards_in_memory",
+]
 
 
 def matrices_in_memory(path: str, name: str, value: Any) -> list[Any]:
@@ -22,18 +30,18 @@ def matrices_in_memory(path: str, name: str, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray) and value.dtype != object:
         if value.ndim != 3:
             raise InputError(path, f"{name} has shape {value.shape}; it must be (actions, states, states)")
-        value = list(_dense(path, name, value))
+        value = list(dense_array(path, name, value))
     if hasattr(value, "tocsr") or not isinstance(value, (list, tuple, np.ndarray)):
         raise InputError(path, f"{name} is one {type(value).__name__}; give a list of matrices, one per action")
-    matrices = [m if hasattr(m, "tocsr") else _dense(path, f"{name}[{i}]", m) for i, m in enumerate(value)]
+    matrices = [m if hasattr(m, "tocsr") else dense_array(path, f"{name}[{i}]", m) for i, m in enumerate(value)]
     if not matrices:
         raise InputError(path, f"{name} is empty; give one matrix per action")
     for action, matrix in enumerate(matrices):
-        _check_type(path, f"{name}[{action}]", matrix)
+        check_type(path, f"{name}[{action}]", matrix)
     return matrices
 
 
-def _dense(path: str, name: str, value: Any) -> np.ndarray[Any, Any]:
+def dense_array(path: str, name: str, value: Any) -> np.ndarray[Any, Any]:
     """A list or array as an ndarray, whose dtype is still to be checked."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(path, f"{name} is a masked array; fill it, or give a sparse matrix")
@@ -43,7 +51,7 @@ def _dense(path: str, name: str, value: Any) -> np.ndarray[Any, Any]:
         raise InputError(path, f"{name} is no array of numbers: {str(error)[:200]}") from None
 
 
-def _check_type(path: str, name: str, matrix: Any) -> None:
+def check_type(path: str, name: str, matrix: Any) -> None:
     """Raise InputError for numbers that float64 would cut or reinterpret: complex, bool, text, objects, long double."""
     dtype = np.dtype(matrix.dtype)
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
@@ -69,9 +77,9 @@ def rewards_in_memory(path: str, value: Any, n_states: int, n_actions: int) -> t
     """R as an array [S, 1] or [S, A], otherwise as matrices."""
     sparse = hasattr(value, "tocsr")
     listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)
-    if sparse or not (listed and any(hasattr(m, "tocsr") or _dense(path, "R", m).ndim == 2 for m in value)):
-        dense = _dense(path, "R", value.toarray() if sparse else value)
-        _check_type(path, "R", dense)
+    if sparse or not (listed and any(hasattr(m, "tocsr") or dense_array(path, "R", m).ndim == 2 for m in value)):
+        dense = dense_array(path, "R", value.toarray() if sparse else value)
+        check_type(path, "R", dense)
         if dense.shape in ((n_states,), (n_states, n_actions)):
             return dense.astype(np.float64).reshape(n_states, -1), []
         if dense.ndim != 3:

@@ -1,0 +1,139 @@
+"""`from_arrays`: the store of a model that is in memory as NumPy arrays or SciPy matrices."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import numpy as np
+
+from ooc_mdp.arguments import ARRAYS, FLAG, FUNCTION, PATH, TEXT, Kind, check_types, described, maybe
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.tables import _TABLE_KINDS, AnyPath, TableKeywords, _with_table_keywords
+
+if TYPE_CHECKING:
+    from ooc_mdp.events import Watcher
+    from ooc_mdp.io.arrays.memory import Terminal
+    from ooc_mdp.store import Store
+
+__all__ = ["Arrays", "from_arrays", "is_array", "rewards_apart"]
+
+TERMINAL = Kind(
+    lambda value: isinstance(value, Mapping | Set | Sequence | np.ndarray) and not isinstance(value, str | bytes),
+    "a list of states, or a dict of their values",
+)
+Arrays = np.ndarray[Any, Any] | Sequence[Any]
+"""P or R: an array, a SciPy matrix, or a list of them."""
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is P of a model in memory, rather than a table or a path."""
+    return isinstance(value, list | np.ndarray) or hasattr(value, "tocsr")
+
+
+def rewards_apart(table: Any, second: Any) -> tuple[Any, Any]:
+    """R and the criterion of ``solve(table, second)``: with P, the second is R; else it is the criterion.
+
+    Raises
+    ------
+    OptionsError : P is given without an array of rewards.
+    """
+    if not is_array(table):
+        return None, second
+    if not is_array(second):
+        raise OptionsError(
+            f"solve: table is {described(table)}, but {described(second)} follows it, which is no array of rewards; "
+            "give solve(P, R, discount=0.9), or a store of from_arrays(P, R)"
+        )
+    return second, None
+
+
+@_with_table_keywords
+@check_types(
+    P=ARRAYS,
+    R=ARRAYS,
+    s_indices=maybe(ARRAYS),
+    a_indices=maybe(ARRAYS),
+    layout=maybe(TEXT),
+    terminal=maybe(TERMINAL),
+    normalize=FLAG,
+    path=maybe(PATH),
+    overwrite=FLAG,
+    progress=maybe(FUNCTION),
+    **_TABLE_KINDS,
+)
+def from_arrays(
+    P: Any,
+    R: Any,
+    *,
+    s_indices: Any = None,
+    a_indices: Any = None,
+    layout: Literal["action-first", "state-first"] | None = None,
+    terminal: Terminal = None,
+    normalize: bool = False,
+    path: AnyPath | None = None,
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+    **table: Unpack[TableKeywords],
+) -> Store:
+    """Build a store from arrays in memory, for :func:`solve` and :func:`verify`.
+
+    Parameters
+    ----------
+    P : probabilities: an array (actions, states, states) or (states, actions, states), or a list of matrices along its
+        first axis, dense or SciPy sparse; or (pairs, states) with `s_indices` and `a_indices`. The last axis is the
+        next state. A row that is None, in nested lists, is of an action that is not available.
+    R : rewards: (states,), r(s); (states, actions), r(s,a), or (pairs,); or in the layout of P, r(s,a,s'). None, or
+        -inf as r(s,a) (inf where the sense is "min"), is of an action that is not available, whose row of P is not
+        read.
+    s_indices, a_indices : state and action of each row of P, in any order.
+    layout : "action-first" or "state-first"; needed where there are as many actions as states.
+    terminal : states where the process ends, all that have no available action; a dict gives their values, 0 else or
+        r(s). Rows of P of a terminal state are zeros or stay there, and their rewards are 0.
+    normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
+    path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
+    overwrite : replace an existing store.
+    progress : called with (what, done, of how many).
+    **table : see :class:`TableKeywords`.
+
+    Returns
+    -------
+    Store : where some actions are not available, ``Solution.actions`` has the actions by the numbers of P.
+
+    Raises
+    ------
+    InputError : a shape, index or number of the arrays breaks a rule.
+    OptionsError : options contradict each other or the arrays.
+    StoreError : the store exists, is in use or cannot be written.
+    MemoryBudgetError : partitions under way take more than the RAM that is available.
+    """
+    from ooc_mdp.io.arrays.memory import ArrayModel, open_arrays
+    from ooc_mdp.io.conversion import convert
+    from ooc_mdp.io.conversion.options import options_of
+    from ooc_mdp.io.source import ReadOptions
+
+    options = options_of(table, default_dtype="float64", overwrite=overwrite)
+    model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max")
+    source = open_arrays(model, ReadOptions(normalize=normalize))
+    provenance = {"normalize": normalize}
+    if path is not None:
+        return convert(source, path, options, provenance, progress)
+    folder = tempfile.mkdtemp(prefix="ooc-mdp-")
+    try:
+        store = convert(source, Path(folder) / "arrays.store", options, provenance, progress)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(store, _remove, folder, os.getpid())
+    return store
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Remove a temporary store, but not from a process that was forked from its owner."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

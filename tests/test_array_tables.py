@@ -1,0 +1,127 @@
+"""`from_arrays` and `solve(P, R, ...)`: proved values of models that users type in, and what becomes of the store."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from array_layouts import FORMS, given_models, meaning, typed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_mdps import distance, optimum
+from store_models import Action, Model, State
+
+import ooc_mdp
+from ooc_mdp.array_tables import _remove
+from ooc_mdp.errors import OptionsError, StoreError
+
+FOREST_P = np.array([[[0.1, 0.9, 0], [0.1, 0, 0.9], [0.1, 0, 0.9]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]])
+FOREST_R = np.array([[0, 0], [0, 1], [4, 2]])
+"""pymdptoolbox's forest management: mdptoolbox.example.forest()."""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files, for one test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@settings(max_examples=25)
+@given(given_models(), st.sampled_from(FORMS), st.sampled_from(["max", "min"]))
+def test_values_of_every_layout_are_proved_and_actions_have_the_users_numbers(model, form, sense):
+    if sense == "min":
+        model.R = -model.R
+    entered, said = typed(model, form), meaning(model, sense)
+    if entered is None:
+        return
+    assert said is not None
+    store = ooc_mdp.from_arrays(entered.P, entered.R, sense=sense, **entered.keywords)
+    solution = ooc_mdp.solve(store, 0.75, epsilon=1e-9, device="cpu")
+    ends = [float(model.R[s]) if model.R.ndim == 1 and not own else 0.0 for s, own in enumerate(said)]
+    states = [State(tuple(Action(r, row) for row, r in own.values()), v) for own, v in zip(said, ends, strict=True)]
+    rows = Model(tuple(states)).rows(np.arange(len(said)))
+    assert solution.outcome.proved
+    assert max(map(abs, distance(solution.values, optimum(rows, 0.75, sense)))) <= solution.error_bound
+    for s, own in enumerate(said):
+        if not own:
+            assert solution.actions[s] == -1
+            continue
+        row, reward = own[int(solution.actions[s])]
+        q = reward + 0.75 * math.fsum(p * solution.values[t] for t, p in row.items())
+        assert abs(q - solution.values[s]) <= 4e-9
+
+
+def test_quantecon_s_two_states_are_typed_as_its_documentation_has_them():
+    R = [[5, 10], [-1, -float("inf")]]
+    Q = [[(0.5, 0.5), (0, 1)], [(0, 1), (0.5, 0.5)]]
+    product = ooc_mdp.solve(ooc_mdp.from_arrays(Q, R, layout="state-first"), discount=0.95, epsilon=1e-6)
+    pairs = ooc_mdp.from_arrays([(0.5, 0.5), (0, 1), (0, 1)], [5, 10, -1], s_indices=[0, 0, 1], a_indices=[0, 1, 0])
+    sparse_pairs = ooc_mdp.from_arrays(
+        sparse.lil_matrix([(0.5, 0.5), (0, 1), (0, 1)]), [5, 10, -1], s_indices=[0, 0, 1], a_indices=[0, 1, 0]
+    )
+    for solution in (product, *(ooc_mdp.solve(each, discount=0.95, epsilon=1e-6) for each in (pairs, sparse_pairs))):
+        assert solution.values == pytest.approx([-8.57142857, -20.0], abs=2e-6)
+        assert solution.actions.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("P", [FOREST_P, list(FOREST_P), [sparse.csr_matrix(p) for p in FOREST_P], FOREST_P.tolist()])
+def test_pymdptoolbox_s_forest_is_solved_in_one_line(P, temporary):
+    solution = ooc_mdp.solve(P, FOREST_R, discount=0.9, epsilon=1e-6)
+    assert solution.values == pytest.approx([26.244, 29.484, 33.484], abs=1e-6)
+    assert solution.policy.tolist() == [0, 0, 0]
+    assert solution.error_bound <= 1e-6
+    gc.collect()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_forbidden_first_action_leaves_the_numbers_of_the_others_as_typed():
+    solution = ooc_mdp.solve(FOREST_P, np.where([[1, 0], [0, 0], [0, 0]], -np.inf, FOREST_R), discount=0.9)
+    assert solution.policy[0] == 0
+    assert solution.actions[0] == 1
+
+
+def test_actions_of_a_result_are_those_of_its_solve(tmp_path):
+    store = ooc_mdp.from_arrays(FOREST_P, [[None, 0], [0, 1], [4, 2]])
+    solution = ooc_mdp.solve(store, discount=0.9, output=tmp_path / "r")
+    assert ooc_mdp.open_result(tmp_path / "r").solution.actions.tolist() == solution.actions.tolist() == [1, 0, 0]
+    assert ooc_mdp.verify(store, tmp_path / "r").holds
+    assert ooc_mdp.verify(store, solution).holds
+
+
+def test_a_temporary_store_lives_as_long_as_it_is_used(temporary):
+    store = ooc_mdp.from_arrays(FOREST_P, FOREST_R)
+    assert len(list(temporary.iterdir())) == 1
+    _remove(str(temporary), owner=os.getpid() + 1)  # as a forked process does
+    assert ooc_mdp.solve(store, discount=0.9).outcome.proved
+    del store
+    gc.collect()
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_is_left_where_arrays_are_refused(temporary):
+    with pytest.raises(ooc_mdp.InputError, match=r"state 0, action 0: probabilities sum to 0\.9, not 1"):
+        ooc_mdp.solve(FOREST_P * 0.9, FOREST_R, discount=0.9)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_store_at_a_path_stays_and_is_not_replaced_unasked(tmp_path):
+    path = tmp_path / "forest.store"
+    ooc_mdp.from_arrays(FOREST_P, FOREST_R, path=path, partitions=3)
+    assert ooc_mdp.open_store(path).n_partitions == 3
+    with pytest.raises(StoreError, match=r"forest\.store"):
+        ooc_mdp.from_arrays(FOREST_P, FOREST_R, path=path)
+    ooc_mdp.from_arrays(FOREST_P, FOREST_R, path=path, overwrite=True)
+    assert ooc_mdp.solve(path, 0.9).outcome.proved
+
+
+@pytest.mark.parametrize("second", [None, 0.9, ooc_mdp.Discounted(0.9)])
+def test_p_without_rewards_is_refused_with_the_call_that_works(second):
+    with pytest.raises(OptionsError, match=r"no array of rewards; give solve\(P, R, discount=0\.9\)"):
+        ooc_mdp.solve(FOREST_P, second, discount=0.9)
