@@ -12,7 +12,8 @@ from format_checks import SIZES, read, refusal, rows_of, value_iteration
 from paths import PUBLIC
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.arrays.mdptoolbox import MDPTOOLBOX, MdptoolboxSource
+from ooc_mdp.io.arrays.mdptoolbox import MDPTOOLBOX
+from ooc_mdp.io.arrays.memory import ArrayModel, open_arrays
 from ooc_mdp.io.source import ReadOptions
 
 _GENERATOR = np.random.default_rng(20)
@@ -91,45 +92,10 @@ def objects(matrices: list[object]) -> np.ndarray:
 )
 def test_arrays_from_python_give_the_same_rows(transitions, rewards, size):
     options = ReadOptions(segment_bytes=size)
-    is_p_and_r(rows_of(MdptoolboxSource.from_arrays(transitions, rewards, options)), rewards)
+    is_p_and_r(rows_of(open_arrays(ArrayModel(transitions, rewards), options)), rewards)
     if rewards.ndim == 3:
         held = [sparse.csc_matrix(r) for r in rewards]
-        is_p_and_r(rows_of(MdptoolboxSource.from_arrays(transitions, held, options)), rewards)
-
-
-@pytest.mark.parametrize(
-    ("transitions", "rewards", "said"),
-    [
-        (P.transpose(1, 2, 0), np.zeros(S), "numpy.transpose(P, (2, 0, 1))"),
-        (P[0], np.zeros(S), "must be (actions, states, states)"),
-        (sparse.csr_matrix(P[0]), np.zeros(S), "give a list of matrices"),
-        ([], [], "P is empty"),
-        (P, np.zeros(S + 1), "R has shape (7,); 6 states and 3 actions"),
-        (P, np.zeros((A, S)), "R has shape (3, 6)"),
-        (P, np.zeros((2, S, S)), "R has 2 matrices, P has 3"),
-        (P, np.array(["x"] * S), "rewards are numbers"),
-        (P.astype(str), np.zeros(S), "P[0] has dtype <U"),
-        ([[list(map(str, row)) for row in p] for p in P.tolist()], np.zeros(S), "P[0] has dtype <U"),
-        (P + 0j, np.zeros(S), "P[0] has dtype complex128"),
-        ([sparse.csr_matrix(p + 0j) for p in P], np.zeros(S), "P[0] has dtype complex128"),
-        (P.astype(object), np.zeros(S), "P[0] has dtype object"),
-        (P > 0, np.zeros(S), "P[0] has dtype bool"),
-        (np.ma.masked_less(P, 0.1), np.zeros(S), "P is a masked array"),
-        (P, np.zeros(S, bool), "R has dtype bool"),
-        (P, np.zeros((S, A), complex), "R has dtype complex128"),
-        (P, [sparse.csr_matrix(p > 0) for p in P], "R[0] has dtype bool"),
-        (P, np.ma.masked_array(np.zeros(S)), "R is a masked array"),
-        (P, [1, [2, 3]], "R is no array of numbers"),
-        ([[[1, 0], [1]]], np.zeros(2), "P[0] is no array of numbers"),
-        ([1.0, 2.0], np.zeros(2), "P[0] has shape ()"),
-        (P * (np.arange(S) != 2)[:, None], np.zeros(S), "state 2, action 0: has no successors"),
-        (P * 0.5, np.zeros(S), "state 0, action 0: probabilities sum to 0.5"),
-    ],
-)
-def test_shapes_and_rows_that_pymdptoolbox_would_refuse_are_refused(transitions, rewards, said):
-    with pytest.raises(InputError) as caught:
-        rows_of(MdptoolboxSource.from_arrays(transitions, rewards))
-    assert said in str(caught.value)
+        is_p_and_r(rows_of(open_arrays(ArrayModel(transitions, held), options)), rewards)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +158,7 @@ def test_entries_outside_a_sparse_matrix_are_refused(tmp_path, name, column, siz
     said = f"row {row} has an entry in column {column}, which does not exist: the 6 states are 0..5"
     assert str(refusal(MDPTOOLBOX, folder, segment_bytes=size)) == f"{folder / name}1.npz: indices.npy: {said}"
     with pytest.raises(InputError) as caught:
-        rows_of(MdptoolboxSource.from_arrays(matrices["P"], matrices["R"], ReadOptions(segment_bytes=size)))
+        rows_of(open_arrays(ArrayModel(matrices["P"], matrices["R"]), ReadOptions(segment_bytes=size)))
     assert str(caught.value) == f"P and R: {name}[1]: {said}"
 
 
@@ -204,7 +170,9 @@ def test_published_pymdptoolbox_examples_have_their_reference_values(name):
         actions = (case["indptr"].size - 1) // n
         matrix = sparse.csr_array((case["data"], case["indices"], case["indptr"]), shape=(n * actions, n))
         transitions = matrix.toarray().reshape(n, actions, n).transpose(1, 0, 2)
-        rows = rows_of(MdptoolboxSource.from_arrays(transitions, case["r_sa"].reshape(n, actions)))
+        rows = rows_of(
+            open_arrays(ArrayModel(transitions, case["r_sa"].reshape(n, actions), layout="action-first"), ReadOptions())
+        )
     problem = json.loads((PUBLIC / name / "case.json").read_text())["problems"][0]
     with np.load(PUBLIC / name / "reference.npz") as reference:
         expected = reference["V_" + problem["key"]]

@@ -2,7 +2,7 @@
 
     matrices  P[0], ..., P[A-1]        rows  (s,0), ..., (s,A-1), (s+1,0), ...      row (s,a) = P[a][s, :]
 
-Matrices may be dense, CSR in memory, or CSR in a file of scipy.sparse.save_npz. This module knows no format.
+Matrices may be dense, or CSR in a file of scipy.sparse.save_npz. This module knows no format.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 __all__ = [
     "Csr",
     "CsrFile",
-    "CsrMatrix",
     "DenseMatrix",
     "Matrix",
     "check_columns",
@@ -68,31 +67,6 @@ class DenseMatrix:
         pointers = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=count), out=pointers[1:])
         return pointers, column.astype(np.int64, copy=False), dense[row, column]
-
-
-class CsrMatrix:
-    """A CSR matrix in memory (a SciPy object's three arrays); `path` and `name` are for messages."""
-
-    def __init__(self, path: str, name: str, indptr: IntArray, indices: IntArray, data: FloatArray) -> None:
-        self._path = path
-        self._name = name
-        self._indptr = indptr
-        self._indices = indices
-        self._data = data
-        self._next = 0
-
-    def rows_that_fit(self, count: int, limit: int) -> int:
-        """See :class:`Matrix`."""
-        return count_that_fits(self._indptr[self._next : self._next + count + 1], limit)
-
-    def rows(self, count: int) -> Csr:
-        """See :class:`Matrix`."""
-        pointers = self._indptr[self._next : self._next + count + 1]
-        entries = slice(int(pointers[0]), int(pointers[-1]))
-        csr = pointers - pointers[0], self._indices[entries], self._data[entries]
-        check_columns(self._path, self._name, self._next, csr, self._indptr.size - 1)
-        self._next += count
-        return csr
 
 
 class CsrFile:

@@ -189,7 +189,9 @@ def _stack(name: str, value: Any) -> tuple[list[Any], list[Mask]]:
         value = value.tolist()
     widths = [width for each in value if (width := _width(each)) is not None]
     if not widths:
-        raise InputError(PATH, f"{name} has no row that is not None; give at least one matrix with a row")
+        raise InputError(
+            PATH, f"{name} holds no rows; give a list of matrices, with a row that is not None in one of them"
+        )
     matrices: list[Any] = []
     available = []
     for i, each in enumerate(value):
@@ -229,7 +231,7 @@ def _check_shape(name: str, matrix: Any, shape: Sequence[int]) -> None:
 def _csr(name: str, matrix: Any) -> Csr:
     """A matrix as CSR arrays; of a dense one the entries that are not 0."""
     if hasattr(matrix, "tocsr"):
-        csr: Csr = csr_arrays(matrix)
+        csr = csr_arrays(matrix)
         check_columns(PATH, name, 0, csr, matrix.shape[1])
         return csr
     row, column = np.nonzero(matrix)

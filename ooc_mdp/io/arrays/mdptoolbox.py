@@ -1,4 +1,4 @@
-"""Format "mdptoolbox": transitions P and rewards R as pymdptoolbox takes them, from files or from Python.
+"""Format "mdptoolbox": files of the transitions P and rewards R that pymdptoolbox takes.
 
     P   one S x S matrix per action: p(s'|s,a) = P[a][s, s'], every action in every state
     R   shape (S,): r(s);   (S, A): r(s,a);   (A, S, S) or one S x S matrix per action: r(s,a,s')
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import IO, Any
@@ -30,7 +30,6 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.action_matrices import (
     CsrFile,
-    CsrMatrix,
     DenseMatrix,
     Matrix,
     interleave_actions,
@@ -38,13 +37,6 @@ from ooc_mdp.io.arrays.action_matrices import (
     sparse_shape,
 )
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, open_npy, read_exactly, zip_names
-from ooc_mdp.io.arrays.in_memory import (
-    check_square,
-    csr_arrays,
-    matrices_in_memory,
-    reward_shapes,
-    rewards_in_memory,
-)
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.left_out import LeftOut
@@ -88,38 +80,6 @@ class MdptoolboxSource:
         self._opened = opened
         self._files = files
         self.n_states: int | None = opened().n_states
-
-    @classmethod
-    def from_arrays(cls, P: Any, R: Any, options: ReadOptions | None = None) -> MdptoolboxSource:
-        """A source of arrays in memory.
-
-        Parameters
-        ----------
-        P : ndarray (A, S, S), or a sequence (or object array) of A matrices S x S, dense or SciPy sparse.
-        R : array (S,), (S, A) or (A, S, S), or a sequence (or object array) of A matrices S x S.
-        options : normalize and segment_bytes are used.
-
-        Raises
-        ------
-        InputError : shapes that do not fit; block readers raise it for numbers that break a rule.
-        """
-        name = "P and R"
-        p_matrices = matrices_in_memory(name, "P", P)
-        n_states = int(p_matrices[0].shape[0]) if p_matrices[0].shape else 0
-        check_square(name, "P", p_matrices, n_states)
-        rewards, r_matrices = rewards_in_memory(name, R, n_states, len(p_matrices))
-        p_arrays = [csr_arrays(matrix) for matrix in p_matrices]
-        r_arrays = [csr_arrays(matrix) for matrix in r_matrices]
-
-        def opened() -> _Opened:
-            result = _Opened(n_states, _memory_matrices(name, "P", n_states, p_arrays))
-            if rewards is None:
-                result.reward_matrices = _memory_matrices(name, "R", n_states, r_arrays)
-            else:
-                result.read_rewards = _forward(rewards)
-            return result
-
-        return cls(name, options or ReadOptions(), opened, ExitStack())
 
     def blocks(self) -> Iterator[BlockReader]:
         """Readers of blocks of about options.segment_bytes: arrays are read here, in order, rows are checked there."""
@@ -170,27 +130,6 @@ class MdptoolboxSource:
     def close(self) -> None:
         """Close all files."""
         self._files.close()
-
-
-def _forward(values: FloatArray) -> Callable[[int], FloatArray]:
-    """A reader of the next rows of a two-dimensional array."""
-    position = 0
-
-    def read(count: int) -> FloatArray:
-        nonlocal position
-        position += count
-        return values[position - count : position]
-
-    return read
-
-
-def _memory_matrices(path: str, name: str, n_states: int, matrices: Sequence[Any]) -> list[Matrix]:
-    def matrix(action: int, arrays: Any) -> Matrix:
-        if isinstance(arrays, tuple):
-            return CsrMatrix(path, f"{name}[{action}]", *arrays)
-        return DenseMatrix(n_states, lambda first, count: arrays[first : first + count])
-
-    return [matrix(action, arrays) for action, arrays in enumerate(matrices)]
 
 
 class _Folder:
@@ -278,7 +217,9 @@ class _Folder:
             return
         rewards = self._open("R").require("fiu", 1, 2, 3)
         if rewards.shape not in ((s,), (s, a), (a, s, s)):
-            raise rewards.error(reward_shapes(rewards.shape, s, a))
+            raise rewards.error(
+                f"R has shape {rewards.shape}; {s} states and {a} actions ask for ({s},), ({s}, {a}) or ({a}, {s}, {s})"
+            )
         if len(rewards.shape) == 3:
             self._cube("R", rewards)
 
