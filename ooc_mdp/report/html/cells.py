@@ -132,9 +132,7 @@ def _thinned(
     )
 
 
-def _owners(
-    result: Result, store: Table | None, shape: tuple[int, ...], keep: tuple[slice, ...]
-) -> IntArray | None:
+def _owners(result: Result, store: Table | None, shape: tuple[int, ...], keep: tuple[slice, ...]) -> IntArray | None:
     """int64 [cells]; the partition of each kept state; None where neither result nor store has it."""
     order = result.partitions
     if order is not None and tuple(order["shape"]) == shape:
