@@ -24,6 +24,7 @@ from ooc_mdp.errors import OptionsError
 __all__ = [
     "ARRAYS",
     "CACHE",
+    "CACHES",
     "DTYPE",
     "FLAG",
     "FUNCTION",
@@ -39,6 +40,7 @@ __all__ = [
     "TABLE",
     "TEXT",
     "WHOLE",
+    "WORDS",
     "Kind",
     "check_types",
     "described",
@@ -184,6 +186,14 @@ SIZE = Kind(lambda value: isinstance(value, str) or WHOLE.accepts(value), "bytes
 CACHE = Kind(
     lambda value: SIZE.accepts(value) or (isinstance(value, float) and 0 < value <= 1),
     "a size such as '256MiB', or a share of the table such as '22%' or 0.22",
+)
+CACHES = Kind(
+    lambda value: isinstance(value, str) or (isinstance(value, list | tuple) and all(map(CACHE.accepts, value))),
+    "sizes such as '5%,22%', or a list such as ['5%', 0.22]",
+)
+WORDS = Kind(
+    lambda value: isinstance(value, str) or (isinstance(value, list | tuple) and all(map(TEXT.accepts, value))),
+    "words such as 'joint,h1', or a list of them",
 )
 DTYPE = Kind(lambda value: isinstance(value, str | type | np.dtype), "'float32' or 'float64'")
 PARAMETERS = Kind(

@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ooc_mdp.arguments import FLAG, FUNCTION, PATH, TABLE, TEXT, check_types, maybe
+from ooc_mdp.arguments import CACHES, FLAG, FUNCTION, PATH, TABLE, TEXT, WHOLE, WORDS, check_types, maybe
+from ooc_mdp.model.criterion import Discounted
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions, SweepOrder
 from ooc_mdp.tables import AnyPath, open_store
 
@@ -27,6 +28,10 @@ DEFAULT_SIZES = "2%,5%,10%,22%,50%"
 
 @check_types(
     store=TABLE,
+    sizes=CACHES,
+    priorities=WORDS,
+    methods=WORDS,
+    sweeps_per_visit=WHOLE,
     sweep_order=TEXT,
     device=TEXT,
     output=maybe(PATH),
@@ -86,7 +91,9 @@ def cache_sweep(
     from ooc_mdp.report.cache_sweep import SweepPlan, parse_words
 
     given: Sequence[str | float] = parse_words(sizes) if isinstance(sizes, str) else sizes
-    options = SolveOptions(discount, epsilon, residual, sweeps_per_visit=1, sweep_order=sweep_order, device=device)
+    options = SolveOptions(
+        Discounted(discount), epsilon, residual, sweeps_per_visit=1, sweep_order=sweep_order, device=device
+    )
     plan = SweepPlan.of(
         options,
         parse_words(methods) if isinstance(methods, str) else methods,

@@ -43,6 +43,7 @@ ALSO: dict[str, str] = {
     "trace": "text", "stage": "text", "rewards": "text", "format": "text", "reward_model": "text", "problem": "text",
     "workers": "text", "device": "text", "dtype": "text", "grid": "list",
     "partition_grid": "list", "partition_shape": "list", "file": "text", "cache_sweep": "text",
+    "sizes": "text list", "priorities": "text list", "methods": "text list",
 }  # fmt: skip
 """Kinds of values of WRONG that an argument accepts, or that are refused for what they say and not for their type."""
 
@@ -70,6 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def calls(place: Path) -> dict[str, tuple[Any, ...]]:
     return {
+        "cache_sweep": (place / "s", 0.9),
         "convert": (place / "m.txt", place / "new"),
         "from_arrays": (np.ones((1, 2, 2)) / 2, np.ones(2)),
         "generate": ("GW-8x4", place / "new"),

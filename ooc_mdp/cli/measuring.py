@@ -65,7 +65,7 @@ class SweepFiles:
 @with_choices(SolvesChoices, SweepFiles)
 def cache_sweep(
     store: StoreArgument,
-    discount: Annotated[float, typer.Option(help="Discount per step (or unit of duration), 0 to 1.")],
+    discount: Annotated[float, typer.Option(help="Discount per step (or unit of duration), at least 0 and below 1.")],
     solves: SolvesChoices,
     files: SweepFiles,
     sizes: Annotated[
@@ -90,6 +90,7 @@ def cache_sweep(
     """
     from ooc_mdp import api
     from ooc_mdp.measuring import cache_sweep_with
+    from ooc_mdp.model.criterion import Discounted
     from ooc_mdp.options import CacheSize, SolveOptions
     from ooc_mdp.report.cache_sweep import SweepPlan, parse_words
     from ooc_mdp.report.cache_sweep_plot import plot_cache_sweep
@@ -98,7 +99,7 @@ def cache_sweep(
     from ooc_mdp.report.terminal import print_note
 
     options = SolveOptions(
-        discount, solves.epsilon, solves.residual, sweep_order=solves.sweep_order, device=solves.device
+        Discounted(discount), solves.epsilon, solves.residual, sweep_order=solves.sweep_order, device=solves.device
     )
     asked = [CacheSize.parse(size) for size in parse_words(sizes)]
     words = parse_words(method), parse_words(priority or "")
