@@ -64,10 +64,14 @@ def copied(stopped: tuple[Path, float], tmp_path: Path) -> Path:
     return output
 
 
-def test_a_checkpoint_of_several_workers_is_gone_on_from_by_one_load_of_each_partition(
+def test_a_checkpoint_of_several_workers_is_gone_on_from_by_few_loads_beyond_one_of_each_partition(
     maze: Store, stopped: tuple[Path, float], clusters: Clusters, tmp_path: Path
 ) -> None:
-    """On several workers, on as many as one, and on one machine; bounds were kept for all partitions."""
+    """On several workers, on as many as one, and on one machine; bounds were kept for all partitions.
+
+    Each is read to be measured, and again where sweeps of its neighbours have raised its bound above the target, which
+    is 1% above what was proved.
+    """
     epsilon = 1.01 * stopped[1]
     for client in (clusters[4], clusters[1], None):
         (tmp_path / str(client and len(client.ncores()))).mkdir()
@@ -77,7 +81,8 @@ def test_a_checkpoint_of_several_workers_is_gone_on_from_by_one_load_of_each_par
             solution = ooc_mdp.solve(maze, 0.999, device="cpu", cache="60%", **options)
         else:
             solution = solve(maze, 0.999, client, **options)
-            assert sum(w.loads for w in solution.statistics.workers) == maze.n_partitions
+            loads = sum(w.loads for w in solution.statistics.workers)
+            assert maze.n_partitions <= loads < 1.5 * maze.n_partitions
         assert solution.outcome.proved
         assert solution.error_bound <= epsilon
         assert ooc_mdp.verify(maze, output).holds
