@@ -56,10 +56,12 @@ def start(
     layout = plan.layout
     cache: PartitionCache[Resident] = PartitionCache(layout.cache_bytes, p, backend.release, layout.places)
     stack.callback(cache.clear)
+    current: list[SolveState] = []
+    stack.callback(current.clear)  # else state and stager hold each other, and all memory, beyond the solve
 
     def entry_bytes(p: int) -> int:
         """What partition p takes of the cache: a slot, which may have to be enlarged, or the bytes of its table."""
-        return state.plan.layout.entry_bytes or int(store.facts.partition_bytes[p])
+        return current[0].plan.layout.entry_bytes or int(store.facts.partition_bytes[p])
 
     prefetch = store.loader(backend.name).prefetch
     stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch))
@@ -87,6 +89,7 @@ def start(
         history=HistoryRecorder(cache.loads),
         peers=peers,
     )
+    current.append(state)
     state.start_backend(values, None)
     state.see_values(values)
     target.believe_small_arrays()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +19,7 @@ from ooc_mdp.errors import DamagedStoreError, OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.solver.local import LocalEngine
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.run import Job, Task, run_solve
@@ -133,3 +136,26 @@ def test_a_criterion_is_solved_once_the_registry_has_it(store: Store) -> None:
     )
     np.testing.assert_array_equal(half.values, usual.values)
     assert ooc_mdp.verify(store, half).holds
+
+
+def test_nothing_of_a_solve_outlives_it_until_garbage_is_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Solves in one process would take the memory of several."""
+    store = ooc_mdp.generate("GW-8x4", tmp_path / "s", partitions=4)
+    caches: list[weakref.ref[Any]] = []
+
+    class Watched(PartitionCache[Any]):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            caches.append(weakref.ref(self))
+
+    monkeypatch.setattr("ooc_mdp.solver.start.PartitionCache", Watched)
+    gc.collect()
+    gc.disable()
+    try:
+        for method in ("p-eva", "vi", "policy-iteration"):
+            ooc_mdp.solve(store, 0.9, method=method, device="cpu")
+            assert caches[-1]() is None, method
+    finally:
+        gc.enable()
