@@ -14,7 +14,7 @@ import numpy as np
 
 from ooc_mdp.arguments import ARRAYS, FLAG, FUNCTION, PATH, TEXT, Kind, check_types, described, maybe
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.tables import _TABLE_KINDS, AnyPath, TableKeywords, _with_table_keywords
+from ooc_mdp.tables import TABLE_KINDS, AnyPath, TableKeywords, with_table_keywords
 
 if TYPE_CHECKING:
     from ooc_mdp.events import Watcher
@@ -53,7 +53,7 @@ def rewards_apart(table: Any, second: Any) -> tuple[Any, Any]:
     return second, None
 
 
-@_with_table_keywords
+@with_table_keywords
 @check_types(
     P=ARRAYS,
     R=ARRAYS,
@@ -65,7 +65,7 @@ def rewards_apart(table: Any, second: Any) -> tuple[Any, Any]:
     path=maybe(PATH),
     overwrite=FLAG,
     progress=maybe(FUNCTION),
-    **_TABLE_KINDS,
+    **TABLE_KINDS,
 )
 def from_arrays(
     P: Any,

@@ -227,7 +227,7 @@ class SolveOptions:
     """Bytes on the CUDA device in all; the cache gets what the rest leaves. None: `cache`, and the rest on top."""
     device: str = "auto"
     """"cpu", "cuda:N", "cuda:N,M" (several devices as one), "cuda": all that reach each other's memory where that is
-    expected to be faster, else the first, or "auto": as "cuda" where CuPy finds a device, else the CPU. Each of several
+    expected to be faster, else the first, or "auto": the first where CuPy finds one, else the CPU. Each of several
     workers uses the devices that have these numbers where it runs, of "cuda" the first; no two use the same one."""
     kernel: str = DEFAULT_KERNEL
     """A word of `ooc_mdp.backends.device_kernels`. The default is the device's own engine, tiles on CUDA."""

@@ -61,8 +61,8 @@ def write_report(
     InputError : trace or cache sweep are malformed.
     """
     from ooc_mdp.report import html
+    from ooc_mdp.report.cache_sweep_file import read_cache_sweep
     from ooc_mdp.report.cache_trace import read_trace
-    from ooc_mdp.report.html.measured_caches import read_measured_caches
     from ooc_mdp.store.atomic_file import check_output_files
 
     target = Path(file)
@@ -74,7 +74,7 @@ def write_report(
         target,
         store=table,
         trace=None if trace is None else read_trace(Path(trace)),
-        sweep=None if cache_sweep is None else read_measured_caches(Path(cache_sweep)),
+        sweep=None if cache_sweep is None else read_cache_sweep(Path(cache_sweep)),
         overwrite=overwrite,
     )
 

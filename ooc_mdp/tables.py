@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
 
-__all__ = ["AnyPath", "TableKeywords", "convert", "generate", "open_problem", "open_store"]
+__all__ = [
+    "TABLE_KINDS",
+    "AnyPath",
+    "TableKeywords",
+    "convert",
+    "generate",
+    "open_problem",
+    "open_store",
+    "with_table_keywords",
+]
 
 AnyPath = str | PathLike[str]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,7 +47,7 @@ _VIRTUAL_ALONE = (
     "a virtual store is written in one step by this process: leave out resume, workers and scheduler (--resume, "
     "--workers, --scheduler), or virtual (--virtual)"
 )
-_TABLE_KINDS = {
+TABLE_KINDS = {
     "dtype": maybe(DTYPE),
     "sense": maybe(TEXT),
     "partitioner": maybe(TEXT),
@@ -75,7 +84,7 @@ class TableKeywords(TypedDict, total=False):
     threads: int | None
 
 
-def _with_table_keywords(function: Function) -> Function:
+def with_table_keywords(function: Function) -> Function:
     """List `TableKeywords` in the function's signature and docstring in place of ``**table``; check all keywords."""
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -100,7 +109,7 @@ def _with_table_keywords(function: Function) -> Function:
     return cast(Function, checked)
 
 
-@_with_table_keywords
+@with_table_keywords
 @check_types(
     source=SOURCE,
     store=PATH,
@@ -111,7 +120,7 @@ def _with_table_keywords(function: Function) -> Function:
     overwrite=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **_TABLE_KINDS,
+    **TABLE_KINDS,
 )
 def convert(
     source: AnyPath,
@@ -207,7 +216,7 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
         yield DaskExecutor(client)
 
 
-@_with_table_keywords
+@with_table_keywords
 @check_types(
     name=PATH,
     store=PATH,
@@ -219,7 +228,7 @@ def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
     allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **_TABLE_KINDS,
+    **TABLE_KINDS,
 )
 def generate(
     name: AnyPath,
@@ -334,7 +343,7 @@ def _refuse_problem_name(path: AnyPath) -> None:
         )
 
 
-@_with_table_keywords
+@with_table_keywords
 @check_types(
     name=PATH,
     parameters=maybe(PARAMETERS),
@@ -342,7 +351,7 @@ def _refuse_problem_name(path: AnyPath) -> None:
     allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **_TABLE_KINDS,
+    **TABLE_KINDS,
 )
 def open_problem(
     name: AnyPath,

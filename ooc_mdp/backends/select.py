@@ -33,7 +33,7 @@ def select_backend(
         simple kernel's schedule runs there in NumPy.
     threads : that sweep on the CPU; None for all cores.
     stopping : when visits of a simple kernel look whether they may end.
-    facts : of the model, for which "cuda" and "auto" take as many devices as are expected to gain; None: the first.
+    facts : of the model, for which "cuda" takes all devices where they are expected to be faster; None: the first.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def select_backend(
         from ooc_mdp.backends.cpu.backend import CpuBackend
 
         return CpuBackend(sweep_order, threads)
-    if facts is not None and device in ("cuda", "auto") and chosen.on_group is not None:
+    if facts is not None and device == "cuda" and chosen.on_group is not None:
         from ooc_mdp.backends.cuda.choice import numbers_for
 
         numbers = numbers_for(facts)

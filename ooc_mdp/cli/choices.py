@@ -195,7 +195,11 @@ class SolveChoices:
         ),
     ] = None
     device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda:0, or cuda:0,1 (several as one).", rich_help_panel=_MEMORY)
+        str,
+        typer.Option(
+            help="auto, cpu, cuda:0, cuda:0,1 (several as one), or cuda (all, where that is faster).",
+            rich_help_panel=_MEMORY,
+        ),
     ] = "auto"
     kernel: Annotated[
         str,

@@ -1,7 +1,8 @@
 """Dask clusters: connects to one or starts one on this machine, and compares the versions and devices of its workers.
 
-A worker stands for a host and uses the GPUs that `--device` names, as one process does (`backends/cuda/group.py`). No
-GPU is used by two workers: more workers than one on a host are for the CPU, or see GPUs of their own each.
+There is one worker for each host. It uses the GPUs that `--device` names, as one process does
+(`backends/cuda/group.py`). No GPU is used by two workers: several workers on one host use the CPU, or each sees GPUs of
+its own.
 """
 
 from __future__ import annotations

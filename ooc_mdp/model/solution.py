@@ -61,7 +61,7 @@ class Certificate:
     residual_bound: float
     """The plain Bellman residual is at most this in every state."""
     rounding_bound: float
-    """The part of error_bound that stands for float64 rounding of a backup."""
+    """The part of error_bound that allows for float64 rounding of a backup."""
     target: float
     """What was asked for: an error, or a plain residual."""
     stopping_rule: str

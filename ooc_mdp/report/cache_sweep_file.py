@@ -22,7 +22,7 @@ __all__ = ["continued", "read_cache_sweep", "write_cache_sweep"]
 
 _FORMAT, _VERSION = "ooc-mdp-cache-sweep", 1
 _MAX_BYTES = 256 << 20
-_REMEDY = "give a file that cache-sweep --output wrote, or replace it with --overwrite instead of --resume"
+_REMEDY = "give a file that cache-sweep --output wrote; to replace it, give cache-sweep --overwrite"
 
 
 def write_cache_sweep(sweep: CacheSweep, file: Path) -> None:

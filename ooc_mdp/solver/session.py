@@ -39,7 +39,7 @@ class Progressing(Protocol):
         ...
 
     def snapshot(self) -> Snapshot | None:
-        """What a checkpoint holds; None while nothing is known that is worth one."""
+        """What a checkpoint holds; None while there is nothing to continue from."""
         ...
 
 

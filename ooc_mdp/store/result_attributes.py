@@ -6,7 +6,7 @@
     about       store, provenance, geometry, partitions, peak_memory_bytes, tool, version
 
 Format 3, which is read as well, has neither partitions nor peak_memory_bytes. The list is closed at every level: an
-unknown or missing name is refused, and nothing has a default. JSON has no infinity: null stands for a bound that is
+unknown or missing name is refused, and nothing has a default. JSON has no infinity: null is written for a bound that is
 not known. Knows no files.
 """
 

@@ -43,14 +43,14 @@ def exact_stages(rows: Rows, stages: int, discount: float, final: np.ndarray, se
     for _ in range(stages):
         following, values = values, []
         for s in range(rows.n_states):
-            worth = []
+            action_values = []
             for j in range(rows.action_ptr[s], rows.action_ptr[s + 1]):
                 span = range(rows.successor_ptr[j], rows.successor_ptr[j + 1])
                 expected = sum(
                     (Fraction(float(rows.probabilities[k])) * following[rows.successors[k]] for k in span), Fraction(0)
                 )
-                worth.append(Fraction(float(rows.rewards[j])) + Fraction(discount) * expected)
-            values.append(best(worth) if worth else Fraction(float(paid[s])))
+                action_values.append(Fraction(float(rows.rewards[j])) + Fraction(discount) * expected)
+            values.append(best(action_values) if action_values else Fraction(float(paid[s])))
         found.append(values)
     return found[::-1]
 

@@ -1,4 +1,4 @@
-"""Which GPUs a solve takes where that is left to it: all that form a group, where several are expected to be faster.
+"""Which GPUs `--device cuda` is: all that form a group where these are expected to be faster, else the first.
 
 What is expected rests on measurements (`docs/guides/gpu.md`): GPUs meet after every round of sweeps, and wait for loads
 that follow each other, so that small models gain nothing.
@@ -6,10 +6,10 @@ that follow each other, so that small models gain nothing.
 
 from __future__ import annotations
 
-from ooc_mdp.backends.cuda.device import devices_in_reach
+from ooc_mdp.backends.cuda.device import device_count
 from ooc_mdp.model.facts import ModelFacts
 
-__all__ = ["gains_from_several", "numbers_for"]
+__all__ = ["devices_in_reach", "gains_from_several", "numbers_for"]
 
 _MANY_STATES = 150_000_000
 """From which on visits by priority gain."""
@@ -27,3 +27,14 @@ def gains_from_several(facts: ModelFacts) -> bool:
 def numbers_for(facts: ModelFacts) -> tuple[int, ...]:
     """Numbers of the devices: all that can be a group where several gain, else the first."""
     return devices_in_reach() if gains_from_several(facts) else (0,)
+
+
+def devices_in_reach() -> tuple[int, ...]:
+    """Numbers of the first CUDA device and of all that can form a group with it: each reaches the others' memory."""
+    group: list[int] = []
+    for number in range(device_count()):
+        from cupy.cuda.runtime import deviceCanAccessPeer as reaches
+
+        if all(reaches(number, other) and reaches(other, number) for other in group):
+            group.append(number)
+    return tuple(group)

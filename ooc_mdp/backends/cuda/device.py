@@ -18,17 +18,7 @@ from ooc_mdp.backends.cuda.driver import Arguments, CudaDriver, address_of, cuda
 from ooc_mdp.backends.cuda.virtual_memory import VirtualMemory
 from ooc_mdp.errors import MissingExtraError, OptionsError
 
-__all__ = [
-    "Argument",
-    "CudaDevice",
-    "Device",
-    "Kernel",
-    "SharedPages",
-    "Stream",
-    "cupy_for",
-    "device_count",
-    "devices_in_reach",
-]
+__all__ = ["Argument", "CudaDevice", "Device", "Kernel", "SharedPages", "Stream", "cupy_for", "device_count"]
 
 Bytes = npt.NDArray[np.uint8]
 Argument = np.generic | npt.NDArray[Any]
@@ -51,18 +41,6 @@ def device_count() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError:
         return 0
-
-
-def devices_in_reach() -> tuple[int, ...]:
-    """Numbers of the first CUDA device and of all that can form a group with it: each reaches the others' memory."""
-    group: list[int] = []
-    for number in range(device_count()):
-        import cupy
-
-        reaches = cupy.cuda.runtime.deviceCanAccessPeer
-        if all(reaches(number, other) and reaches(other, number) for other in group):
-            group.append(number)
-    return tuple(group)
 
 
 def cupy_for(device: int) -> Any:

@@ -3,7 +3,7 @@
 The file needs neither a network nor this program: Bokeh's script and all numbers are in it. Long series are thinned out
 and large grids are drawn at every k-th point, so that it stays below 6 MB for any result.
 
-    facts, cells, measured_caches       texts and numbers, without Bokeh
+    facts, cells                        texts and numbers, without Bokeh
     charts, caches, partitions, state_space     sections with Bokeh's models
     page.html, state_space.js           the page's template, and the script behind the map's menus and sliders
 """
@@ -19,8 +19,8 @@ from ooc_mdp.store.atomic_file import atomic_file
 
 if TYPE_CHECKING:
     from ooc_mdp.model.table import Table
+    from ooc_mdp.report.cache_sweep import CacheSweep
     from ooc_mdp.report.cache_trace import AccessTrace
-    from ooc_mdp.report.html.measured_caches import MeasuredCaches
     from ooc_mdp.report.html.section import Section
     from ooc_mdp.store.result import Result
 
@@ -49,7 +49,7 @@ def write_report(
     *,
     store: Table | None = None,
     trace: AccessTrace | None = None,
-    sweep: MeasuredCaches | None = None,
+    sweep: CacheSweep | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write the report of a result.
@@ -72,13 +72,11 @@ def write_report(
         temporary.write_text(page, encoding="utf-8")
 
 
-def _check_same_table(
-    result: Result, store: Table | None, trace: AccessTrace | None, sweep: MeasuredCaches | None
-) -> None:
+def _check_same_table(result: Result, store: Table | None, trace: AccessTrace | None, sweep: CacheSweep | None) -> None:
     due = result.identity.get("fingerprint")
     found = {
         "the store": None if store is None else store.fingerprint,
-        "the cache sweep": None if sweep is None else sweep.fingerprint,
+        "the cache sweep": None if sweep is None else sweep.facts["fingerprint"],
     }
     if trace is not None:
         found["the trace"] = trace.facts.get("fingerprint")
@@ -99,7 +97,7 @@ def sections_of(
     result: Result,
     store: Table | None = None,
     trace: AccessTrace | None = None,
-    sweep: MeasuredCaches | None = None,
+    sweep: CacheSweep | None = None,
 ) -> list[Section]:
     """All sections of a report, in their order on the page."""
     from ooc_mdp.report.html import charts

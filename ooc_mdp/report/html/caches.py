@@ -10,9 +10,9 @@ from bokeh.palettes import Category10
 
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.report.cache_curve import cache_curve
+from ooc_mdp.report.cache_sweep import CacheSweep
 from ooc_mdp.report.cache_trace import AccessTrace
 from ooc_mdp.report.html.charts import BLUE, HALF, ORANGE, every, new_figure, positive
-from ooc_mdp.report.html.measured_caches import MeasuredCaches
 from ooc_mdp.report.html.section import Section
 
 __all__ = ["caches_section"]
@@ -22,7 +22,7 @@ _MOST_WORK = 2_000_000_000
 """Accesses times partitions, which a replay takes a few seconds for."""
 
 
-def caches_section(statistics: SolveStatistics, trace: AccessTrace | None, sweep: MeasuredCaches | None) -> Section:
+def caches_section(statistics: SolveStatistics, trace: AccessTrace | None, sweep: CacheSweep | None) -> Section:
     """Loads per partition against the size of the cache."""
     sources, sentences, charts = [], [], []
     if sweep is None:
@@ -57,14 +57,17 @@ _MEASURED = (
 )
 
 
-def _measured(sweep: MeasuredCaches, statistics: SolveStatistics, name: str, label: str, axis: str) -> Any:
+def _measured(sweep: CacheSweep, statistics: SolveStatistics, name: str, label: str, axis: str) -> Any:
     chart = new_figure(
         HALF, 300, x_axis_label="cache, % of the table", y_axis_label=label, y_axis_type=axis, name=f"sweep-{name}"
     )
-    for curve, colour in zip(sweep.curves, cycle(Category10[10]), strict=False):
-        x, y = 100 * curve.fraction, getattr(curve, name)
-        chart.line(x, y, color=colour, line_width=2, legend_label=curve.schedule)
-        chart.scatter(x, y, color=colour, size=7, legend_label=curve.schedule)
+    reached = sorted((p for p in sweep.points if p.reached), key=lambda p: p.fraction)
+    schedules = dict.fromkeys(p.schedule for p in sweep.points if p.reached)
+    for schedule, colour in zip(schedules, cycle(Category10[10]), strict=False):
+        solves = [p for p in reached if p.schedule == schedule]
+        x, y = [100 * p.fraction for p in solves], [getattr(p, name) for p in solves]
+        chart.line(x, y, color=colour, line_width=2, legend_label=schedule)
+        chart.scatter(x, y, color=colour, size=7, legend_label=schedule)
     if statistics.table_bytes:
         own = 100 * min(1.0, statistics.cache_bytes / statistics.table_bytes)
         chart.scatter(

@@ -109,7 +109,7 @@ def certificate_section(result: Result, store: str | None) -> Section:
         Row("error bound", f"|V - V*| is at most {_bound(c.error_bound)} in every state"),
         Row("error interval", f"V* - V is between {c.error_lower:.3g} and {c.error_upper:.3g} (of a maximisation)"),
         Row("residual bound", f"the plain Bellman residual is at most {_bound(c.residual_bound)}"),
-        Row("rounding bound", f"{_bound(c.rounding_bound)} of the error bound stands for float64 rounding"),
+        Row("rounding bound", f"{_bound(c.rounding_bound)} of the error bound is an allowance for float64 rounding"),
         Row("policy loss bound", f"the greedy policy loses at most {_bound(c.policy_loss_bound)}"),
         Row("target", f"{c.stopping_rule} {_bound(c.target)}"),
         Row("proof", c.proof),

@@ -196,7 +196,7 @@ def test_rows_are_opened_again_after_a_start_with_larger_slots(
     kept.improve([0, 1])
     evaluated(kept.backend, 1e-3, 10)
     before, policy = kept.backend.values(), kept.backend.policy()
-    policy[store.facts.partition_ptr[2] :] = -1  # nobody has chosen actions there
+    policy[store.facts.partition_ptr[2] :] = -1  # no actions were chosen there
     kept.backend.start(kept.model, kept.backend.enlarged(kept.layout), before, policy)
     assert (kept.backend.values() == before).all()
     kept.residents = [kept.backend.admit(kept.backend.prepare(store.read(p)[0])) for p in range(store.n_partitions)]

@@ -6,7 +6,7 @@ import html
 import json
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ pytest.importorskip("bokeh")
 import ooc_mdp
 from ooc_mdp.errors import InputError, MissingExtraError, OptionsError, StoreError
 from ooc_mdp.model.solution import Certificate, Outcome, SolveStatistics, WorkerStatistics
+from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep
+from ooc_mdp.report.cache_sweep_file import read_cache_sweep, write_cache_sweep
 from ooc_mdp.report.cache_trace import AccessTrace
 from ooc_mdp.report.html import sections_of, write_report
 from ooc_mdp.report.html.section import Section
@@ -215,26 +217,29 @@ def test_a_trace_adds_its_accesses_and_a_replay_only_where_the_order_is_fixed() 
     assert "the order of accesses of the method p-eva joint depends on the cache" in " ".join(moved.sentences)
 
 
-def sweep_file(path: Path, **changes: Any) -> Path:
-    points = [
-        {"schedule": s, "fraction": f, "loads_per_partition": 1 / f, "hit_rate": f, "outcome": "proved"}
-        for s in ("joint", "h1") for f in (0.5, 0.05)
-    ]  # fmt: skip
-    points.append({**points[0], "outcome": "time_limit", "fraction": 0.9})
-    document = {
-        "format": "ooc-mdp-cache-sweep", "version": 1, "fingerprint": "0" * 64, "points": points, "complete": False,
-    } | changes  # fmt: skip
-    path.write_text(json.dumps({**document, "digest": digest_of(document)}))
+def sweep_file(path: Path, fingerprint: str = "0" * 64, **changes: Any) -> Path:
+    def point(schedule: str, percent: int, outcome: Outcome = Outcome.PROVED) -> CachePoint:
+        numbers = {f.name: 1 for f in fields(CachePoint)} | {"n_partitions": 36, "loads": 3600 // percent}
+        words: dict[str, Any] = {"schedule": schedule, "size": f"{percent}%", "outcome": outcome.value}
+        more = {"method": "p-eva", "device": "cpu", "table_bytes": 1000, "cache_bytes": 10 * percent}
+        return CachePoint(**numbers | words | more)
+
+    points = tuple(point(schedule, percent) for schedule in ("joint", "h1") for percent in (50, 5))
+    points = (*points, point("joint", 90, Outcome.TIME_LIMIT))
+    write_cache_sweep(CacheSweep({"store": "made-up", "fingerprint": fingerprint}, points), path)
+    if changes:
+        document = json.loads(path.read_text()) | changes
+        del document["digest"]
+        path.write_text(json.dumps({**document, "digest": digest_of(document)}))
     return path
 
 
 def test_a_cache_sweep_is_drawn_by_schedule_without_unfinished_solves(tmp_path: Path) -> None:
-    from ooc_mdp.report.html.measured_caches import read_measured_caches
-
-    sweep = read_measured_caches(sweep_file(tmp_path / "sweep.json"))
-    assert [(c.schedule, c.fraction.tolist()) for c in sweep.curves] == [("joint", [0.05, 0.5]), ("h1", [0.05, 0.5])]
+    sweep = read_cache_sweep(sweep_file(tmp_path / "sweep.json"))
     found = section(sections_of(made_result((6, 6)), sweep=sweep), "Other cache sizes")
     assert charts_of(found) == ["sweep-loads_per_partition", "sweep-hit_rate"]
+    lines = [r.data_source.data for r in found.charts[0][0].renderers if type(r.glyph).__name__ == "Line"]
+    assert [list(line["x"]) for line in lines] == [[5.0, 50.0], [5.0, 50.0]], "90% did not end"
     ooc_mdp.write_report(made_result((6, 6)), tmp_path / "r.html", cache_sweep=tmp_path / "sweep.json")
 
 
@@ -248,7 +253,7 @@ def test_what_is_no_cache_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a cache sweep of version 7, this release reads 1"):
         report(sweep_file(tmp_path / "new.json", version=7))
     changed = sweep_file(tmp_path / "changed.json")
-    changed.write_text(changed.read_text().replace("0.05", "0.06", 1))
+    changed.write_text(changed.read_text().replace("5%", "6%", 1))
     with pytest.raises(InputError, match="has changed since it was written"):
         report(changed)
     with pytest.raises(OptionsError, match="the cache sweep is of the table 111111111111 and the result"):
