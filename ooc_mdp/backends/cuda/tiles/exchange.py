@@ -68,7 +68,7 @@ class _Pinned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Transfer:
     """What a thread copies through."""
 
     buffer: npt.NDArray[np.uint8]
@@ -103,7 +103,7 @@ class TileExchange:
         self._tiles, self._division = tiles, division
         self._lists: weakref.WeakKeyDictionary[StateLists, _Pinned] = weakref.WeakKeyDictionary()
         self._pieces: list[npt.NDArray[np.uint8]] = []
-        self._copies: list[_Piece] = []
+        self._transfers: list[_Transfer] = []
 
     def read(self, states: IntArray) -> FloatArray:
         """Values of states, half a million at a time."""
@@ -170,8 +170,8 @@ class TileExchange:
         size = _PIECE // held.itemsize
         for stream in self._streams:  # what was launched may still change them
             stream.wait()
-        idle: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
-        for piece in self._pieces_of_copies():
+        idle: queue.SimpleQueue[_Transfer] = queue.SimpleQueue()
+        for piece in self._open_transfers():
             idle.put(piece)
 
         def bring(start: int) -> None:
@@ -195,11 +195,11 @@ class TileExchange:
             begin = (piece.at - source) // part.itemsize
             streams[piece.member].download(part[begin : begin + piece.nbytes // part.itemsize], piece.at)
 
-    def _pieces_of_copies(self) -> list[_Piece]:
+    def _open_transfers(self) -> list[_Transfer]:
         """Pages with streams, made when they are first asked for."""
-        if not self._copies:
-            self._copies = [_Piece(page, self._group.streams()) for page in self._pages()]
-        return self._copies
+        if not self._transfers:
+            self._transfers = [_Transfer(page, self._group.streams()) for page in self._pages()]
+        return self._transfers
 
     def _pages(self) -> list[npt.NDArray[np.uint8]]:
         """Page-locked pieces, made when they are first asked for."""
