@@ -204,7 +204,7 @@ def _starting_point(store: Table, output: Output, sign: float) -> StartingPoint:
     """Return the checkpoint of an earlier run with its history, or values: those of a result, or the initial ones."""
     history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
     nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
-    saved = output.checkpoint(nothing.arrays(store.facts.partition_ptr), OPTIONAL_ARRAYS, table=store)
+    saved = output.checkpoint(lambda: nothing.arrays(store.facts.partition_ptr), OPTIONAL_ARRAYS, table=store)
     if saved is None or output.path is None:
         values = output.take_result_values()
         if values is None:

@@ -120,7 +120,9 @@ def _source_policy(
     unread = np.flatnonzero(~visited)
     if unread.size and np.may_share_memory(original, policy):
         original = original.copy()
-    for q in unread.tolist():
-        # Bounded without ever being read: any action is as good as the bound says.
+
+    def complete(q: int) -> None:  # bounded without ever being read: any action is as good as the bound says
         original[store.original_states(q)] = np.where(store.action_counts(q) > 0, 0, -1)
+
+    map_on_threads(complete, unread.tolist())
     return original

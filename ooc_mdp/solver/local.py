@@ -151,7 +151,7 @@ def _begin_method(state: SolveState) -> None:
 
 def _resume(state: SolveState, output: Output) -> float:
     """Continue from the output's checkpoint, if there is one; seconds of the runs before it."""
-    saved = output.checkpoint(state.arrays(), OPTIONAL_ARRAYS, table=state.table)
+    saved = output.checkpoint(state.arrays, OPTIONAL_ARRAYS, table=state.table)
     if saved is None or output.path is None:
         return 0.0
     state.restore(saved.arrays, saved.statistics)

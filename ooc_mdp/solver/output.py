@@ -184,7 +184,7 @@ class Output:
 
     def checkpoint(
         self,
-        expected: dict[str, npt.NDArray[Any]],
+        expected: Callable[[], dict[str, npt.NDArray[Any]]],
         optional: frozenset[str] = frozenset(),
         what: str = "",
         table: Table | None = None,
@@ -193,7 +193,7 @@ class Output:
 
         Parameters
         ----------
-        expected : arrays of the names, shapes and types that the checkpoint must have.
+        expected : gives arrays of the names, shapes and types that the checkpoint must have; asked where there is one.
         optional : names that it need not have.
         what : of the checkpoint is taken, for the note, where that is not all of it.
         table : the one whose actions the saved policy must name; None where no policy is continued.
@@ -210,7 +210,7 @@ class Output:
         if found is None:
             return None
         arrays, statistics = found
-        check_arrays(where, arrays, expected, optional)
+        check_arrays(where, arrays, expected(), optional)
         if table is not None:
             check_values(where, arrays, MAX_VALUE)
             check_policy(where, arrays["policy"], arrays["visited"], table)

@@ -247,7 +247,7 @@ def _resume(run: IntervalIteration, output: Output, session: Session) -> bool:
 
     A solve that stopped at float64's precision had the smallest perturbation; another target begins with its own.
     """
-    saved = output.checkpoint({"bounds": run.values}, what="the values of ")
+    saved = output.checkpoint(lambda: {"bounds": run.values}, what="the values of ")
     if saved is None or output.path is None:
         values = output.take_result_values()
         if values is None:

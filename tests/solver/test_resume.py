@@ -12,6 +12,7 @@ import pytest
 import ooc_mdp
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.criterion import criterion_at
+from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, read_checkpoint
 from ooc_mdp.store.sealed_file import write_sealed_file
@@ -156,3 +157,19 @@ def test_several_workers_measure_the_values_of_a_checkpoint(store: Store, tmp_pa
     changed(stopped(store, tmp_path / "r"), all_proved)
     ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r", resume=True, epsilon=1e-4, workers=2)
     assert ooc_mdp.verify(store, tmp_path / "r").holds
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_values_are_not_brought_from_the_device_before_there_is_a_checkpoint_to_compare_them_with(
+    store: Store, tmp_path: Path, resume: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[float]()
+    arrays = SolveState.arrays
+
+    def noted(self: SolveState) -> Arrays:
+        asked.append(self.counters.backups)
+        return arrays(self)
+
+    monkeypatch.setattr(SolveState, "arrays", noted)
+    ooc_mdp.solve(store, 0.9, device="cpu", output=tmp_path / "r", resume=resume)
+    assert 0 not in asked
