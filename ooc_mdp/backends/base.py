@@ -344,7 +344,9 @@ class Backend(Protocol):
 
         Each may see old or new values of the others, of any sweep: the caller holds that against its bounds, unless
         the report's residuals are `joint`. Nothing else may be asked of the backend before `Visit.report` has returned,
-        apart from `prepare` and `admit`, and `release` of other partitions.
+        apart from `prepare` and `admit`, `release` of other partitions, and where `features.overlaps_loads` one more
+        `relax`, whose work begins when this one's has ended: reports are asked for in the same order, each of values
+        at the end of its own.
         """
         ...
 

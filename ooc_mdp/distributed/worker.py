@@ -212,6 +212,7 @@ class NetworkPeers:
 
     def before_step(self, state: SolveState) -> Signal:
         """Exchange messages; wait while paused or without a dirty partition: only the coordinator ends a solve."""
+        state.finish()
         while True:
             self.exchange()
             if not self._paused and self._outcome is None:

@@ -77,7 +77,8 @@ class _Entry(Generic[T]):
     size: int
     content: T | None = None
     unused: bool = True
-    pinned: bool = field(default=False)
+    pins: int = field(default=0)
+    """Uses that keep it from eviction."""
 
 
 class PartitionCache(Generic[T]):
@@ -152,7 +153,7 @@ class PartitionCache(Generic[T]):
             if missing <= 0:
                 break
             entry = self._entries[p]
-            if self._places[p] != place or entry.pinned or entry.content is None or (keep is not None and keep(p)):
+            if self._places[p] != place or entry.pins or entry.content is None or (keep is not None and keep(p)):
                 continue
             victims.append(p)
             missing -= entry.size
@@ -219,9 +220,13 @@ class PartitionCache(Generic[T]):
             self.statistics.misses += not hit
         return content, hit
 
-    def pin(self, partition: int, pinned: bool) -> None:
-        """Keep an entry from eviction while it is in use."""
-        self._entries[partition].pinned = pinned
+    def pin(self, partition: int) -> None:
+        """Keep an entry from eviction until :meth:`unpin`; it may be pinned several times."""
+        self._entries[partition].pins += 1
+
+    def unpin(self, partition: int) -> None:
+        """One use of a pinned entry has ended."""
+        self._entries[partition].pins -= 1
 
     def pin_all(self, partitions: Sequence[int]) -> list[T]:
         """Contents of resident partitions, which are pinned; no accesses until :meth:`access` counts them."""
@@ -231,7 +236,7 @@ class PartitionCache(Generic[T]):
             if entry.content is None:
                 raise KeyError(f"partition {p} is reserved but not loaded")
             contents.append(entry.content)
-            entry.pinned = True
+            entry.pins += 1
         return contents
 
     def access_all(self, partitions: Sequence[int]) -> tuple[list[T], list[bool]]:
@@ -244,7 +249,8 @@ class PartitionCache(Generic[T]):
             entries.move_to_end(p)
             contents.append(entry.content)
             hits.append(not entry.unused)
-            entry.unused, entry.pinned = False, True
+            entry.unused = False
+            entry.pins += 1
         s = self.statistics
         found = sum(hits)
         s.accesses += len(hits)

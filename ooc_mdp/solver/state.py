@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Backend, Evaluation, Improvement, Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.base import Backend, Evaluation, Improvement, Resident, SweepLimits, Visit, VisitReport
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.method_record import MethodRecord, Phase
@@ -27,7 +28,7 @@ from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan
 from ooc_mdp.store.trace import Trace
 
-__all__ = ["OPTIONAL_ARRAYS", "VISIT_TOLERANCE", "Access", "SolveState"]
+__all__ = ["OPTIONAL_ARRAYS", "VISIT_TOLERANCE", "Access", "Batch", "SolveState"]
 
 OPTIONAL_ARRAYS = frozenset({"inflow"})
 """Of a checkpoint, which only a priority by inflow saves, and does without."""
@@ -49,6 +50,16 @@ class Access:
     partitions: IntArray
     residents: Sequence[Resident]
     hits: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Partitions that a device works on."""
+
+    access: Access
+    visit: Visit
+    held: ExitStack
+    """Keeps them from eviction until it is closed."""
 
 
 @dataclass(slots=True)
@@ -81,6 +92,9 @@ class SolveState:
     """Largest |V| at any time."""
     changes: int = 0
     """Rises whenever some value has changed."""
+    under_way: deque[Batch] = field(default_factory=deque)
+    """Batches that have begun and are not recorded, in their order. Bounds are of the values before the first of them:
+    they prove nothing of the values that there are until :meth:`finish`."""
     phases: list[Phase] = field(default_factory=list)
     """Methods that were taken, in order, those of resumed runs included."""
 
@@ -129,9 +143,23 @@ class SolveState:
             yield Access(np.concatenate([partitions, beside]), residents, np.array(hits, np.bool_))
         finally:
             for q in p + others:
-                self.cache.pin(q, False)
+                self.cache.unpin(q)
 
     # ----------------------------------------------------------------------------------------------- sweep
+
+    def begin(self, partitions: IntArray, beside: IntArray, most: int) -> None:
+        """Have the backend relax partitions, and residents beside them, after what is under way; see :meth:`access`."""
+        with ExitStack() as held:
+            access = held.enter_context(self.access(partitions, beside))
+            visit = self.backend.relax(access.residents, self.limits(access.partitions, most))
+            self.under_way.append(Batch(access, visit, held.pop_all()))
+
+    def finish(self, but: int = 0) -> None:
+        """Record what is under way, but for so many batches that began last; waits for it."""
+        while len(self.under_way) > but:
+            batch = self.under_way.popleft()
+            with batch.held:
+                self.record(batch.access, batch.visit.report())
 
     def limits(self, partitions: IntArray, most: int, settle: bool = True) -> SweepLimits:
         """Sweep until a partition is settled, at most so often; without `settle` exactly so often."""
@@ -299,6 +327,7 @@ class SolveState:
 
     def snapshot(self) -> Snapshot:
         """Everything that a solve continues from, with its history so far."""
+        self.finish()
         self.history.row(self.row())
         record = MethodRecord.of(self.plan.options, self.phases)
         return Snapshot(self.arrays() | self.history.arrays(), self.statistics(), record)

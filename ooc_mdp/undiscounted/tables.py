@@ -144,11 +144,11 @@ class Streamed:
             resident, hit = stager.load_and_access(p, auxiliary=not sweeps)
             if self.trace is not None and not sweeps:
                 self.trace.access(p, True, hit, 0, np.inf, -np.inf)
-            self.cache.pin(p, True)
+            self.cache.pin(p)
             try:
                 yield p, resident.arrays[0], hit
             finally:
-                self.cache.pin(p, False)
+                self.cache.unpin(p)
             stager.collect()
 
     def until_clean(

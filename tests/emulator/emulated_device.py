@@ -22,6 +22,18 @@ PAGE = 256
 _POISON = 0xA5
 
 
+class _Mark:
+    def __init__(self, order: Order | None, work: frozenset[Work]) -> None:
+        self._order, self._work = order, work
+
+    def done(self) -> bool:
+        return self._order is None or self._order.is_done(self._work)
+
+    def wait(self) -> None:
+        if self._order is not None:
+            self._order.finish(self._work)
+
+
 class _Stream:
     def __init__(self, device: EmulatedDevice) -> None:
         self.device = device
@@ -59,9 +71,8 @@ class _Stream:
 
         self.add(clear)
 
-    def mark(self) -> Callable[[], bool]:
-        order, work = self.device.order, self.last
-        return (lambda: True) if order is None else (lambda: order.is_done(work))
+    def mark(self) -> _Mark:
+        return _Mark(self.device.order, self.last)
 
     def follow(self) -> None:
         pass

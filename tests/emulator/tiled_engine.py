@@ -220,6 +220,12 @@ class Engine:
         begun = self.backend.relax([self.residents[p] for p in partitions], limits)
         return self._account(partitions, begun.report())
 
+    def sweep_in_turn(self, batches: Sequence[Sequence[int]], limits: SweepLimits) -> None:
+        """Batches of which each begins before the one before it has been reported."""
+        begun = [self.backend.relax([self.residents[p] for p in batch], limits) for batch in batches]
+        for batch, visit in zip(batches, begun, strict=True):
+            self._account(batch, visit.report())
+
     def sweep(self, p: int, limits: SweepLimits) -> VisitReport:
         return self._account([p], self.backend.sweep([self.residents[p]], limits).report())
 

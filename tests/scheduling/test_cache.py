@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -17,7 +19,7 @@ PARTITIONS = st.integers(0, len(SIZES) - 1)
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """`order` holds reserved and loaded partitions alike; `used`, `pinned`, `loaded` are what they say."""
+    """`order` holds reserved and loaded partitions alike; `used`, `pins`, `loaded` are what they say."""
 
     places: list[int] | None = None
 
@@ -29,12 +31,15 @@ class CacheMachine(RuleBasedStateMachine):
         self.order: list[int] = []
         self.loaded: set[int] = set()
         self.used: set[int] = set()
-        self.pinned: set[int] = set()
+        self.pins: Counter[int] = Counter()
         self.evicted: list[str] = []
         self.accesses = self.hits = self.auxiliary = self.auxiliary_hits = self.loads = self.moved = self.peak = 0
 
     def place_of(self, p: int) -> int:
         return 0 if self.places is None else self.places[p]
+
+    def pinned(self) -> set[int]:
+        return {p for p, uses in self.pins.items() if uses}
 
     def held(self, place: int) -> int:
         return sum(SIZES[p] for p in self.order if self.place_of(p) == place)
@@ -44,7 +49,7 @@ class CacheMachine(RuleBasedStateMachine):
         for p in list(self.order):
             if held + size <= BUDGET:
                 break
-            if p in self.loaded and p not in self.pinned | kept and self.place_of(p) == place:
+            if p in self.loaded and p not in self.pinned() | kept and self.place_of(p) == place:
                 victims.append(p)
                 held -= SIZES[p]
         if held + size > BUDGET:
@@ -114,21 +119,28 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.access_all(some) == ([str(p) for p in some], hits)
         self.order = [p for p in self.order if p not in some] + some
         self.used |= set(some)
-        self.pinned |= set(some)
+        self.pins.update(some)
         self.accesses, self.hits = self.accesses + len(some), self.hits + sum(hits)
 
     @precondition(lambda self: self.loaded)
     @rule(data=st.data())
     def pin(self, data: st.DataObject) -> None:
         p = data.draw(st.sampled_from(sorted(self.loaded)))
-        self.pinned ^= {p}
-        self.cache.pin(p, p in self.pinned)
+        self.pins[p] += 1
+        self.cache.pin(p)
+
+    @precondition(lambda self: self.pinned())
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        p = data.draw(st.sampled_from(sorted(self.pinned())))
+        self.pins[p] -= 1
+        self.cache.unpin(p)
 
     @rule()
     def clear(self) -> None:
         self.cache.clear()
         self.evicted += [str(p) for p in self.order if p in self.loaded]
-        for held in (self.order, self.loaded, self.pinned):
+        for held in (self.order, self.loaded, self.pins):
             held.clear()
 
     @invariant()
@@ -152,7 +164,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_pinned_stay(self) -> None:
-        assert self.pinned <= self.loaded
+        assert self.pinned() <= self.loaded
 
     @invariant()
     def counts_add_up(self) -> None:
@@ -182,7 +194,7 @@ def test_a_refusal_of_room_evicts_nothing() -> None:
     for p, size in ((0, 40), (1, 50)):
         cache.reserve(p, size)
         cache.fill(p, "x", 1)
-    cache.pin(1, True)
+    cache.pin(1)
     assert not cache.make_room(51)
     assert list(cache) == [0, 1]
 

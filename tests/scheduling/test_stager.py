@@ -145,11 +145,11 @@ def test_a_partition_in_use_does_not_make_way() -> None:
     bench = Bench(1)
     with bench.stager:
         bench.stager.load_and_access(0)
-        bench.cache.pin(0, True)
+        bench.cache.pin(0)
         assert not bench.stager.prefetch(1)
         with pytest.raises(MemoryBudgetError, match=r"partition 1 needs 10 B beside .* raise --cache to at least 20"):
             bench.stager.load_and_access(1)
-        bench.cache.pin(0, False)
+        bench.cache.unpin(0)
         assert bench.stager.load_and_access(1) == (1, False)
 
 

@@ -50,12 +50,17 @@ def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch
         worst=lambda p: p[np.argsort(-levels[p], kind="stable")],
         peers=SimpleNamespace(count=1),
         plan=SimpleNamespace(layout=SimpleNamespace(devices=1)),
+        under_way=[],
     )
     everything = np.arange(5)
     assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
     state.peers.count = 2
     assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3]
     assert p_eva_on_device._largest_bounds(state, everything[:2]).tolist() == [0, 1]
+    state.peers.count = 1
+    state.under_way = [SimpleNamespace(access=SimpleNamespace(partitions=np.array([1, 3])))]
+    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [2, 4, 0, 1], "1 and 3 are under way"
+    state.under_way, state.peers.count = [], 2
     state.plan.layout.devices = 2  # of a group, each of which sweeps as much as one
     assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
 

@@ -18,6 +18,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
+from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.driver import drive
 from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.methods import p_eva_on_device
@@ -184,7 +185,7 @@ def test_partitions_beside_those_that_are_taken_up_count_if_they_are_swept(store
         assert np.flatnonzero(state.visited).tolist() == [0, 2]
         assert state.counters.visits - visits == state.cache.statistics.misses
         assert state.counters.sweeps == 3
-        assert not any(entry.pinned for entry in state.cache._entries.values())
+        assert not any(entry.pins for entry in state.cache._entries.values())
 
 
 class Unending:
@@ -212,6 +213,36 @@ def test_loads_beside_a_batch_are_taken_over_and_followed_by_others(store: Store
         state.stager.prefetch(0)
         p_eva_on_device._load_until_done(state, Unending(), state.target.dirty())  # type: ignore[arg-type]
         assert state.cache.present.all()
+
+
+def test_what_is_under_way_is_recorded_before_a_target_counts_as_reached_and_before_a_checkpoint(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Target, "reached", lambda self: True)
+    with ExitStack() as stack:
+        state = started(store, stack, epsilon=1e-2)
+        load(state, 0, 1)
+        for ask in (state.snapshot, lambda: state.peers.before_step(state)):
+            state.begin(np.array([0]), np.array([1]), 3)
+            sweeps = state.counters.sweeps
+            assert len(state.under_way) == 1
+            ask()
+            assert not state.under_way
+            assert state.counters.sweeps > sweeps
+            assert not any(entry.pins for entry in state.cache._entries.values())
+
+
+def test_batches_under_way_are_recorded_in_their_order_and_keep_their_partitions(store: Store) -> None:
+    with ExitStack() as stack:
+        state = started(store, stack)
+        load(state, 0, 1, 2)
+        state.begin(np.array([0, 1]), np.array([], np.int64), 1)
+        state.begin(np.array([1]), np.array([2]), 1)
+        assert [state.cache._entries[p].pins for p in range(3)] == [1, 2, 1]
+        state.finish(1)
+        assert [state.cache._entries[p].pins for p in range(3)] == [0, 1, 1]
+        state.finish()
+        assert [state.cache._entries[p].pins for p in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("name", METHODS)

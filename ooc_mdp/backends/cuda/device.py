@@ -61,6 +61,18 @@ def cupy_for(device: int) -> Any:
     return cupy
 
 
+class Mark(Protocol):
+    """A place in a stream's work."""
+
+    def done(self) -> bool:
+        """Whether everything before it is done."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until it is; other threads of the interpreter run meanwhile."""
+        ...
+
+
 class Stream(Protocol):
     """Work in order; streams overlap each other."""
 
@@ -80,8 +92,8 @@ class Stream(Protocol):
         """Fill with zero bytes."""
         ...
 
-    def mark(self) -> Callable[[], bool]:
-        """Whether everything so far is done, to be asked later."""
+    def mark(self) -> Mark:
+        """This place in its work, to be asked about later."""
         ...
 
     def follow(self) -> None:
@@ -219,11 +231,11 @@ class _CudaStream:
             self._args, self._packed = args, Arguments(args)
         self._driver.launch(kernel, grid, block, shared, self._number, self._packed)
 
-    def mark(self) -> Callable[[], bool]:
+    def mark(self) -> Mark:
         self._driver.enter()
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self.stream)
-        return lambda: bool(event.done)
+        return _CudaMark(event)
 
     def wait_for(self, other: _CudaStream) -> None:
         event = other.recorded()
@@ -246,6 +258,17 @@ class _CudaStream:
 
     def wait(self) -> None:
         self.stream.synchronize()
+
+
+class _CudaMark:
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def done(self) -> bool:
+        return bool(self._event.done)
+
+    def wait(self) -> None:
+        self._event.synchronize()
 
 
 class _CudaKernel:

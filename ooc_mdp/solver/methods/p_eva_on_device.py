@@ -1,7 +1,10 @@
 """P-EVA on a device: asynchronous sweeps of the best dirty residents, loads of the best absent partitions beside them.
 
-    host      choose ─▶ begin sweeps ─▶ [ admit what was read, begin to read more ] ... ─▶ propagate
-    device              rounds over dirty tiles of all partitions of the batch
+    host      choose batch 2 ─▶ [ admit what was read, begin to read more ] ... ─▶ record batch 1 ─▶ choose batch 3
+    device    rounds over dirty tiles of all partitions of batch 1 ....................... ─▶ rounds of batch 2 ........
+
+While a device works on a batch the next one is already there, so that it never waits for the host: batch 3 is chosen by
+what is known after batch 1.
 
 A device sweeps tiles in no order, and proves a bound from what has moved since (`docs/theory/gpu-sweeps.md`). Sweeps
 leave the host's cores to reading threads, so loads run all the time; clean residents are evicted for them, an eighth of
@@ -25,11 +28,11 @@ from ooc_mdp.solver.state import SolveState
 
 __all__ = ["p_eva_on_device"]
 
-_BATCH_STATES = 32_000_000
-"""States of a batch, about, for each device of a group, or of those of all solvers of a model: enough to keep a device
-busy, and no more, since what is swept while its neighbours still change is swept again. On 400 million states,
-everything in memory and a proved error, 3.6 s with this and 5.0 s with all dirty partitions; 3.8 s with half of it, 5.5
-s with twice of it (chosen by priority, before bounds chose)."""
+_BATCH_STATES = 16_000_000
+"""States of a batch, about, for each device of a group, or of those of all solvers of a model, which has two of them:
+enough to keep a device busy, and no more, since what is swept while its neighbours still change is swept again. On 400
+million states, everything in memory and a proved error, one batch at a time of twice as many took 3.6 s, of as many 3.8
+s, of four times as many 5.5 s and of all dirty partitions 5.0 s."""
 _MAX_READING = 0.125
 """Share of the cache for which clean partitions are evicted at a time. Partitions that are loaded together are swept
 with values that do not hold yet, and have evicted those whose values theirs will change: with twelve loads at a time
@@ -43,6 +46,14 @@ _POLL_SECONDS = 1e-4
 
 def p_eva_on_device(s: SolveState) -> Steps:
     """Visit batches of dirty residents, the largest bounds first; ends where float64 changes nothing any more."""
+    try:
+        return (yield from _batches(s))
+    finally:
+        s.finish()
+
+
+def _batches(s: SolveState) -> Steps:
+    """Begin batches and record them; one may be under way between two steps."""
     swept, changes = np.empty(0, np.int64), -1
     while True:
         s.stager.collect()
@@ -52,27 +63,33 @@ def p_eva_on_device(s: SolveState) -> Steps:
         idle = s.changes == changes
         if here.size and idle and np.isin(dirty, swept).all():
             return Outcome.PRECISION_LIMIT  # all that is dirty was swept just now, and no value changed
-        swept, changes = here if idle else _largest_bounds(s, here), s.changes
-        if swept.size:
-            with s.access(swept, _readers(s, swept, is_dirty)) as access:
-                visit = s.backend.relax(access.residents, s.limits(access.partitions, VISIT_SWEEPS))
-                try:
-                    _load(s, is_dirty)
-                    _load_until_done(s, visit, is_dirty)
-                finally:
-                    s.record(access, visit.report())
-        else:
-            _load(s, is_dirty)
+        chosen = here if idle else _largest_bounds(s, here)
+        if chosen.size:
+            s.begin(chosen, _readers(s, chosen, is_dirty), VISIT_SWEEPS)
+        _load(s, is_dirty)
+        ahead = 1 if chosen.size and s.alone and not idle else 0
+        if len(s.under_way) > ahead:
+            swept, changes = s.under_way[0].access.partitions, s.changes
+            _load_until_done(s, s.under_way[0].visit, is_dirty)
+            s.finish(ahead)
+            if s.changes == changes:
+                s.finish()
+        elif not chosen.size:
             s.stager.wait()
         yield
 
 
 def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
-    """As many of the residents as a batch should have; all in their own order where that is not too many."""
+    """As many of the residents as a batch should have; all in their own order where that is not too many.
+
+    Where it is, those that are not under way come first: bounds of the others will soon be lower.
+    """
     sizes, most = np.diff(s.table.facts.partition_ptr), _BATCH_STATES * s.plan.layout.devices // s.peers.count
     if sizes[here].sum() <= most:
         return here
     best = s.worst(here)
+    swept = np.isin(best, s.under_way[-1].access.partitions) if s.under_way else np.zeros(best.size, np.bool_)
+    best = np.concatenate([best[~swept], best[swept]])
     return best[np.cumsum(sizes[best]) - sizes[best] < most]
 
 

@@ -68,6 +68,22 @@ def test_reports_are_in_the_order_of_the_batch(stores: Callable[[str], Store], g
             assert report.backups[i] >= own.size
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("name", ["car", "double pendulum", "random"])
+def test_a_batch_may_begin_before_the_one_before_it_is_reported(
+    name: str, count: int, stores: Callable[[str], Store], group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 2)
+    store, devices = stores(name), group(count, seed=count)
+    engine = Engine(store, 0.9, devices[0], backend=on_group(devices))
+    engine.load(*range(store.n_partitions))
+    rng = np.random.default_rng(count)
+    for _ in range(6):
+        first, second = (rng.permutation(store.n_partitions)[: rng.integers(1, 4)].tolist() for _ in range(2))
+        engine.sweep_in_turn([first, second], SweepLimits(0.0, 3, float(rng.choice([0.0, 1e-3]))))
+        engine.assert_that_the_bounds_are_true()
+
+
 @pytest.mark.parametrize("name", ["car", "random"])
 def test_every_replica_of_accumulated_changes_is_the_same_after_a_batch(
     name: str, stores: Callable[[str], Store], group: MakeGroup

@@ -8,14 +8,14 @@ that changed, largest and smallest value, backups of a state, and the largest ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import VisitReport
-from ooc_mdp.backends.cuda.device import Stream
+from ooc_mdp.backends.cuda.device import Mark
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["ReportPart", "TileBatch"]
@@ -25,8 +25,7 @@ __all__ = ["ReportPart", "TileBatch"]
 class ReportPart:
     """A device's report on its way."""
 
-    stream: Stream
-    done_yet: Callable[[], bool]
+    arrived: Mark
     rows: npt.NDArray[np.float64]
     """float64 [k, 10]; where the device leaves it."""
     places: IntArray
@@ -43,13 +42,13 @@ class TileBatch:
 
     def done(self) -> bool:
         """Whether the report is on the host."""
-        return all(part.done_yet() for part in self.parts)
+        return all(part.arrived.done() for part in self.parts)
 
     def report(self) -> VisitReport:
         """Wait, and say what was done."""
         columns = np.empty((self.parts[0].rows.shape[1], self.states.size))
         for part in self.parts:
-            part.stream.wait()
+            part.arrived.wait()
             columns[:, part.places] = part.rows.T
         _, _, _, rise, fall, boundary_value, largest, smallest, backups, change = columns
         return VisitReport(

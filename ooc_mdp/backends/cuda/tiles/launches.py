@@ -26,7 +26,7 @@ from ooc_mdp.backends.cuda.tiles.batch import ReportPart
 from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.exchange import EXCHANGE_KERNELS
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling
-from ooc_mdp.backends.cuda.tiles.memory import CONTROL_PARAMETERS, TileMemory
+from ooc_mdp.backends.cuda.tiles.memory import CONTROL_PARAMETERS, BatchPages, TileMemory
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -115,8 +115,9 @@ class TileLaunches:
         all_due : whether every tile is marked due for the first round.
         """
         places = self._division.members(partitions)
+        pages = [member.next_pages() for member in self._memory.members]
         for number, where in enumerate(places):
-            self._begin(number, partitions[where], limits, iterations, all_due)
+            self._begin(number, pages[number], partitions[where], limits, iterations, all_due)
         for q in invalid.tolist():
             number, blocks = int(self._division.owner[q]), -(-int(self._tiling.per_partition[q]) // 256)
             arguments = (self._memory.members[number].engine, np.int32(q))
@@ -128,22 +129,31 @@ class TileLaunches:
             )
         self._graphs[rounds]()
         parts = []
-        for member, stream, where in zip(self._memory.members, self._streams, places, strict=True):
-            stream.download(member.report[: where.size], member.at["report"])
-            parts.append(ReportPart(stream, stream.mark(), member.report[: where.size], where))
+        members = zip(self._memory.members, self._streams, pages, places, strict=True)
+        for member, stream, own, where in members:
+            stream.download(own.report[: where.size], member.at["report"])
+            parts.append(ReportPart(stream.mark(), own.report[: where.size], where))
         return parts
 
-    def _begin(self, number: int, partitions: IntArray, limits: SweepLimits, iterations: int, all_due: bool) -> None:
+    def _begin(
+        self,
+        number: int,
+        pages: BatchPages,
+        partitions: IntArray,
+        limits: SweepLimits,
+        iterations: int,
+        all_due: bool,
+    ) -> None:
         """Parameters of a device's batch, and its list of partitions, which may be empty."""
         member, stream, count = self._memory.members[number], self._streams[number], partitions.size
-        member.batch[:count] = partitions
-        control = member.control
+        pages.batch[:count] = partitions
+        control = pages.control
         control["limit"] = limits.residual
         control["plain"] = limits.plain
         control["most"] = iterations
         control["batch_size"] = count
         control["batch_tiles"] = int(self._tiling.per_partition[partitions].max(initial=1))
-        stream.upload(member.at["batch"], member.batch[:count])
+        stream.upload(member.at["batch"], pages.batch[:count])
         stream.upload(member.at["control"], control.view(np.uint8)[:CONTROL_PARAMETERS])
         if all_due and count:
             self.kernels[number]["mark_tiles_due"](stream, count, 256, (member.engine,))

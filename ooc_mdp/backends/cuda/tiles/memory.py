@@ -2,7 +2,7 @@
 
     spread           values | policy | headers | what tiles proved      in device order, each part on its owner
     on each device   accumulated | control | descriptors | batch | work list | report | ...
-    page-locked      control, batch ─▶ device;  report, measured ◀─ device
+    page-locked      control, batch ─▶ device;  report, measured ◀─ device      for each of two batches under way
     engine           the addresses of all of it, as every kernel of a device gets them
 
 With one device all of it is one allocation. The structures are those of ``tiles/tiles.cuh``.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
 
-__all__ = ["CONTROL_PARAMETERS", "MemberMemory", "TileMemory", "header_bytes"]
+__all__ = ["CONTROL_PARAMETERS", "BatchPages", "MemberMemory", "TileMemory", "header_bytes"]
 
 _DESCRIPTOR = np.dtype(
     [
@@ -57,6 +58,8 @@ _CONTROL = np.dtype(
     ],
     align=True,
 )
+BATCHES_UNDER_WAY = 2
+"""Batches of which a device may be told before the report of the first is read."""
 CONTROL_PARAMETERS = 24
 """Bytes of it, from its begin, that are a batch's parameters; the rest is the kernels'."""
 _TILE_FIELDS = (
@@ -140,6 +143,25 @@ def header_bytes(dims: int) -> int:
     return -(-(36 + 6 * dims) // 16) * 16
 
 
+@dataclass(frozen=True, slots=True)
+class BatchPages:
+    """Page-locked memory of the host for the parameters of a batch and its report."""
+
+    report: npt.NDArray[np.float64]
+    """float64 [P, 10]; `batch.py` says of what."""
+    control: npt.NDArray[Any]
+    """struct Control, of which the parameters are copied."""
+    batch: npt.NDArray[np.uint32]
+    """uint32 [P]; partitions of the batch."""
+
+    @classmethod
+    def of(cls, device: Device, partitions: int) -> BatchPages:
+        """New ones."""
+        report = device.pinned(8 * _REPORT_COLUMNS * partitions).view(np.float64).reshape(partitions, -1)
+        control = device.pinned(_CONTROL.itemsize).view(_CONTROL)
+        return cls(report, control, device.pinned(4 * partitions).view(np.uint32))
+
+
 class MemberMemory:
     """One device's own: addresses, and what is page-locked for its batches.
 
@@ -150,14 +172,15 @@ class MemberMemory:
 
     def __init__(self, device: Device, at: Mapping[str, int], partitions: int) -> None:
         self.at = at
-        self.report = device.pinned(8 * _REPORT_COLUMNS * partitions).view(np.float64).reshape(partitions, -1)
-        """float64 [P, 10]; `batch.py` says of what."""
-        self.control = device.pinned(_CONTROL.itemsize).view(_CONTROL)
-        self.batch = device.pinned(4 * partitions).view(np.uint32)
-        """uint32 [P]; partitions of a batch."""
+        self._pages = [BatchPages.of(device, partitions) for _ in range(BATCHES_UNDER_WAY)]
         self.measured = device.pinned(_MEASURED_BYTES).view(np.uint64)
         self.engine: npt.NDArray[Any]
         """struct Engine, without axes: for the device's kernels."""
+
+    def next_pages(self) -> BatchPages:
+        """Pages for a batch that begins: those of the batch before the last, whose report has been read."""
+        self._pages.append(self._pages.pop(0))
+        return self._pages[-1]
 
 
 class TileMemory:
@@ -244,7 +267,7 @@ class TileMemory:
     @staticmethod
     def page_locked_bytes(partitions: int) -> int:
         """Bytes on the host for the parameters and reports of a device's batches."""
-        return _PAGE_LOCKED_A_PARTITION * partitions + _ROOM
+        return BATCHES_UNDER_WAY * _PAGE_LOCKED_A_PARTITION * partitions + _ROOM
 
     def upload(self, name: str, data: npt.NDArray[Any] | None, start: int = 0) -> None:
         """Copy values or policy, in store order from a state on, to their places, and wait; None where they stay 0."""
