@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,9 @@ from ooc_mdp.arguments import (
     maybe,
 )
 from ooc_mdp.array_tables import from_arrays, is_array, rewards_apart
+from ooc_mdp.criteria import QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, criterion_at, criterion_of
+from ooc_mdp.model.criterion import Criterion, criterion_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -231,50 +232,10 @@ def solve_with(
     return replace(solution, source_actions=source_actions(solution, opened))
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """How a criterion is answered in this process, and how its results are verified; both import what they need."""
-
-    engine: Callable[[], Engine]
-    verify: Callable[..., Verification]
-    """As :func:`verify`, of a table and an opened result."""
-
-
-def _discounted() -> Engine:
-    from ooc_mdp.solver.local import LocalEngine
-
-    return LocalEngine()
-
-
-def _verify_discounted(*what: Any, **how: Any) -> Verification:
-    from ooc_mdp.solver.verify import verify
-
-    return verify(*what, **how)
-
-
-def _totals() -> Engine:
-    from ooc_mdp.undiscounted.totals import TotalsEngine
-
-    return TotalsEngine()
-
-
-def _verify_totals(*what: Any, **how: Any) -> Verification:
-    from ooc_mdp.undiscounted.verify import verify
-
-    return verify(*what, **how)
-
-
-QUESTIONS: dict[type[Criterion], _Question] = {
-    Discounted: _Question(_discounted, _verify_discounted),
-    TotalReward: _Question(_totals, _verify_totals),
-}
-"""The registry of criteria."""
-
-
 def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None) -> Engine:
     """What solves; raises OptionsError where it does not do what is asked."""
     if cluster is None:
-        engine = QUESTIONS[type(options.question)].engine()
+        engine = QUESTIONS[options.question.name].engine()
     else:
         from ooc_mdp.distributed.solve import ClusterEngine
 
@@ -337,8 +298,7 @@ def verify(
         opened = unsaved_result(result, of)
     else:
         opened = result if isinstance(result, Result) else open_result(result)
-    question = QUESTIONS[type(criterion_at(opened.solution.discount))]
-    return question.verify(of, opened, progress, other_store=other_store, note=note)
+    return question_of(opened.identity).verify(of, opened, progress, other_store=other_store, note=note)
 
 
 @check_types(

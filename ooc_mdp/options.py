@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from ooc_mdp.arguments import MOST, real_number, whole_number
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, criterion_of
+from ooc_mdp.model.criterion import Criterion, criterion_of, option_of
 from ooc_mdp.quoting import quote
 
 if TYPE_CHECKING:
@@ -312,8 +312,9 @@ class SolveOptions:
 
     def _check_unsteered(self, method: str) -> None:
         """Refuse what steers other methods than the one that the criterion has."""
-        option = self.question.option
-        if self.device not in ("auto", "cpu") or self.device_memory is not None:
+        option = option_of(self.question)
+        on_device = self.device not in ("auto", "cpu") or self.device_memory is not None
+        if on_device and not self.question.on_devices:
             raise OptionsError(f"{option} is solved on the CPU only; give --device cpu, or a discount below 1")
         steered = self.effective_method != "auto" or self.sweeps_per_visit != 1
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:

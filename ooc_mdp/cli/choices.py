@@ -25,9 +25,10 @@ from typer.core import TyperCommand
 
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
 from ooc_mdp.cli.options import OverwriteOption
+from ooc_mdp.criteria import QUESTIONS, asked_criterion
 from ooc_mdp.distributed.placement import PLACEMENTS
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, TotalReward, criterion_of
+from ooc_mdp.model.criterion import Criterion, Flag
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -125,22 +126,27 @@ class GroupedCommand(TyperCommand):
 _TARGET, _METHOD, _MEMORY = "What is proved", "Method", "Memory and device"
 
 
-@dataclass(frozen=True, slots=True)
-class CriterionChoices:
-    """What is asked of the table: exactly one of the fields is given."""
+def _option_of(flag: Flag) -> tuple[str, Any, Any]:
+    """A field of a group, as `dataclasses.make_dataclass` takes it, for the flag of a criterion."""
+    if flag.kind is bool:
+        return flag.name, Annotated[bool, typer.Option(flag.option, help=flag.help)], False
+    return flag.name, Annotated[flag.kind | None, typer.Option(metavar=flag.metavar, help=flag.help)], None
+
+
+_CriterionFields: Any = dataclasses.make_dataclass(
+    "_CriterionFields", [_option_of(flag) for question in QUESTIONS.values() for flag in question.criterion.flags]
+)
+
+
+class CriterionChoices(_CriterionFields):  # type: ignore[misc]
+    """What is asked of the table: the flags of all criteria in the registry."""
 
     heading: ClassVar[str] = "Criterion (one of these)"
 
-    discount: Annotated[
-        float | None, typer.Option(help="Discount per step (or unit of duration), at least 0 and below 1.")
-    ] = None
-    total: Annotated[bool, typer.Option("--total", help="Total reward until the process ends, without a discount.")] = (
-        False
-    )
-
     def criterion(self) -> Criterion:
         """The criterion that is asked for."""
-        return criterion_of(TotalReward() if self.total else None, self.discount)
+        given = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        return asked_criterion(given)
 
 
 @dataclass(frozen=True, slots=True)

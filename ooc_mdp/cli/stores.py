@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -113,7 +113,7 @@ def inspect(
 
 def _inspect_solve(path: Path, as_json: bool) -> bool:
     """Print a result or a checkpoint; False where the path is neither, nor the output of a solve that was stopped."""
-    from ooc_mdp.report.summaries import print_checkpoint, print_result
+    from ooc_mdp.report.summaries import print_result
     from ooc_mdp.store.checkpoint import checkpoint_path, is_checkpoint
     from ooc_mdp.store.inspect import inspect_checkpoint, inspect_result
     from ooc_mdp.store.result import is_result
@@ -121,9 +121,9 @@ def _inspect_solve(path: Path, as_json: bool) -> bool:
     if is_result(path):
         facts, show = inspect_result(path), print_result
     elif is_checkpoint(path):
-        facts, show = inspect_checkpoint(path), print_checkpoint
+        facts, show = inspect_checkpoint(path), _print_checkpoint
     elif not path.exists() and is_checkpoint(checkpoint_path(path)):
-        facts, show = inspect_checkpoint(checkpoint_path(path)), print_checkpoint
+        facts, show = inspect_checkpoint(checkpoint_path(path)), _print_checkpoint
     else:
         return False
     if as_json:
@@ -131,6 +131,13 @@ def _inspect_solve(path: Path, as_json: bool) -> bool:
     else:
         show(facts)
     return True
+
+
+def _print_checkpoint(facts: dict[str, Any]) -> None:
+    from ooc_mdp.criteria import recorded_option
+    from ooc_mdp.report.summaries import print_checkpoint
+
+    print_checkpoint(facts, recorded_option(facts["identity"]))
 
 
 def _warn_of_partial(store: Path) -> None:

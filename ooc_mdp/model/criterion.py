@@ -3,36 +3,85 @@
     Discounted(g)    V*(s) = max E[ sum over t of g^t r_t ],              0 <= g < 1
     TotalReward()    V*(s) = max E[ sum of rewards until the process ends ]
 
-A criterion is a value: solves, results and checkpoints carry it. This module knows neither tables nor methods. To add
-one, write a frozen dataclass with the members of :class:`Criterion`, and name in ``ooc_mdp/api.py: QUESTIONS`` what
-solves and what verifies it.
+A criterion is a value: solves, results and checkpoints record its name and parameters. This module knows neither tables
+nor methods. To add one, write a frozen dataclass with the members of :class:`Criterion` in a file of its own, and name
+in ``ooc_mdp/criteria.py: QUESTIONS`` what solves and what verifies it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from ooc_mdp.arguments import real_number
 from ooc_mdp.errors import OptionsError
 
-__all__ = ["Criterion", "Discounted", "TotalReward", "criterion_at", "criterion_of"]
+__all__ = [
+    "Criterion",
+    "Discounted",
+    "Flag",
+    "TotalReward",
+    "criterion_of",
+    "option_of",
+    "other_identity",
+    "record_of",
+    "recorded_criterion",
+]
+
+_MAX_SHOWN = 80
+"""Characters of another identity that a message shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An option of the command line that asks for a criterion, or gives one of its parameters."""
+
+    name: str
+    """As a Python name: "final_values" is --final-values."""
+    kind: type
+    """bool, int, float or str; a flag of kind bool takes no value."""
+    help: str
+    metavar: str | None = None
+
+    @property
+    def option(self) -> str:
+        """As it is written."""
+        return "--" + self.name.replace("_", "-")
 
 
 class Criterion(Protocol):
     """What is asked."""
 
+    name: ClassVar[str]
+    """What results and checkpoints call it."""
     own_method: ClassVar[str | None]
-    """The method that there is for it, in one process on the CPU; None where the options choose method and device."""
+    """The method that there is for it, in one process; None where the options choose the method."""
+    on_devices: ClassVar[bool]
+    """Whether it is solved on CUDA devices too."""
+    flags: ClassVar[tuple[Flag, ...]]
+    """Options of the command line; the first one asks for the criterion."""
+    borrowed: ClassVar[tuple[str, ...]]
+    """Names of flags of other criteria that are parameters of this one where its own first flag is given."""
 
     @property
     def discount(self) -> float:
-        """What a value one unit of time later counts now; results and checkpoints record it."""
+        """What a value one unit of time later counts now."""
         ...
 
     @property
-    def option(self) -> str:
-        """How the command line asks for it."""
+    def parameters(self) -> dict[str, Any]:
+        """What results and checkpoints record of it beside its name and discount: numbers, texts, null."""
+        ...
+
+    @classmethod
+    def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
+        """The criterion that the flags ask for; those that were not given are absent."""
+        ...
+
+    @classmethod
+    def recorded_option(cls, record: Mapping[str, Any]) -> str:
+        """How the command line asks for what :func:`record_of` made."""
         ...
 
 
@@ -42,8 +91,14 @@ class Discounted:
 
     discount: float
     """At least 0 and below 1."""
+    name: ClassVar[str] = "discounted"
     own_method: ClassVar[str | None] = None
     """None: the options choose method and device."""
+    on_devices: ClassVar[bool] = True
+    flags: ClassVar[tuple[Flag, ...]] = (
+        Flag("discount", float, "Discount per step (or unit of duration), at least 0 and below 1."),
+    )
+    borrowed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "discount", real_number("discount", self.discount))
@@ -56,17 +111,32 @@ class Discounted:
             raise OptionsError(f"the discount must be at least 0 and below 1, not {self.discount}")
 
     @property
-    def option(self) -> str:
-        """How the command line asks for it."""
-        return f"--discount {self.discount}"
+    def parameters(self) -> dict[str, Any]:
+        """None beside the discount."""
+        return {}
+
+    @classmethod
+    def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
+        """By its only flag."""
+        return cls(given["discount"])
+
+    @classmethod
+    def recorded_option(cls, record: Mapping[str, Any]) -> str:
+        """How the command line asks for a recorded one."""
+        return f"--discount {record['discount']}"
 
 
 @dataclass(frozen=True, slots=True)
 class TotalReward:
     """The sum of rewards until the process ends, without a discount."""
 
+    name: ClassVar[str] = "total"
     own_method: ClassVar[str | None] = "interval iteration"
-    """In one process on the CPU."""
+    on_devices: ClassVar[bool] = False
+    flags: ClassVar[tuple[Flag, ...]] = (
+        Flag("total", bool, "Total reward until the process ends, without a discount."),
+    )
+    borrowed: ClassVar[tuple[str, ...]] = ()
 
     @property
     def discount(self) -> float:
@@ -74,7 +144,17 @@ class TotalReward:
         return 1.0
 
     @property
-    def option(self) -> str:
+    def parameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    @classmethod
+    def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
+        """There is only one."""
+        return cls()
+
+    @classmethod
+    def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for it."""
         return "--total"
 
@@ -99,6 +179,33 @@ def criterion_of(asked: Criterion | float | None, discount: float | None = None)
     return cast(Criterion, asked) if hasattr(asked, "own_method") else Discounted(real_number("criterion", asked))
 
 
-def criterion_at(discount: float) -> Criterion:
-    """The criterion of a result that records this discount."""
-    return TotalReward() if discount == 1 else Discounted(discount)
+def record_of(criterion: Criterion) -> dict[str, Any]:
+    """What results and checkpoints record of a criterion: `criterion` (its name), `discount`, its other parameters."""
+    return {"criterion": criterion.name, "discount": criterion.discount, **criterion.parameters}
+
+
+def option_of(criterion: Criterion) -> str:
+    """How the command line asks for a criterion."""
+    return criterion.recorded_option(record_of(criterion))
+
+
+def recorded_criterion(record: Mapping[str, Any]) -> str:
+    """The name of a recorded criterion; what was recorded before there were names is known by its discount."""
+    named = record.get("criterion")
+    if named is None:
+        return TotalReward.name if record.get("discount") == 1 else Discounted.name
+    return str(named)
+
+
+def other_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str | None:
+    """Where a result or checkpoint answers another question, as "NAME THEIRS, not MINE"; None where it does not.
+
+    Parameters
+    ----------
+    theirs, mine : fingerprint of the table, sense, and the record of the criterion.
+    """
+    theirs = {**theirs, "criterion": recorded_criterion(theirs)}
+    for name, due in mine.items():
+        if theirs.get(name) != due:
+            return f"{name} {str(theirs.get(name))[:_MAX_SHOWN]}, not {due}"
+    return None

@@ -6,16 +6,30 @@ Values and policy are in the source's own state order and sign.
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Certificate", "Outcome", "Solution", "SolveHistory", "SolveStatistics", "WorkerStatistics"]
+__all__ = [
+    "Certificate",
+    "Outcome",
+    "Quantity",
+    "Solution",
+    "SolveHistory",
+    "SolveStatistics",
+    "WorkerStatistics",
+    "with_ends",
+]
+
+
+Quantity = Literal["value", "stage_value", "gain"]
+"""What a certificate bounds."""
 
 
 class Outcome(enum.Enum):
@@ -70,6 +84,28 @@ class Certificate:
     """The value of the greedy policy is within this of V*."""
     proof: str
     """How it was proved, in a sentence."""
+    quantity: Quantity = "value"
+    """What is bounded: a value of each state, a value of each stage and state, or a gain of each state."""
+    lower: float = -math.inf
+    """The quantity (of the first stage, where there are several) is at least this in every state, in the source's
+    sign; infinite where it was not recorded."""
+    upper: float = math.inf
+    """It is at most this in every state, likewise."""
+
+
+def with_ends(certificate: Certificate, values: FloatArray, sense: str) -> Certificate:
+    """The certificate with the ends of the range in which all values lie, by its error interval.
+
+    Parameters
+    ----------
+    values : in the source's sign.
+    sense : "max" or "min"; the certificate's interval is that of the maximisation.
+    """
+    below, above = certificate.error_lower, certificate.error_upper
+    if sense == "min":
+        below, above = -above, -below
+    lower, upper = float(values.min()) + below, float(values.max()) + above
+    return replace(certificate, lower=float(np.nextafter(lower, -np.inf)), upper=float(np.nextafter(upper, np.inf)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +232,8 @@ class Solution:
     method: str
     """What was asked for and what became of it: "p-eva h2", "policy-iteration", "auto: p-eva, then ...", "vi", ..."""
     device: str
-    discount: float
+    criterion: dict[str, Any]
+    """What is answered, as `ooc_mdp.model.criterion.record_of` has it: `criterion`, `discount`, other parameters."""
     certificate: Certificate
     statistics: SolveStatistics
     values: FloatArray
@@ -220,6 +257,11 @@ class Solution:
             f"Solution({self.outcome.value}, {bound}, {self.values.size} states, discount {self.discount}, "
             f"{self.method} on {self.device})"
         )
+
+    @property
+    def discount(self) -> float:
+        """What a value one unit of time later counts now; 1 where later rewards count as much."""
+        return float(self.criterion["discount"])
 
     @property
     def actions(self) -> npt.NDArray[np.integer]:
@@ -254,7 +296,10 @@ class Solution:
             "outcome": self.outcome.value,
             "method": self.method,
             "device": self.device,
-            "discount": self.discount,
+            **self.criterion,
+            "quantity": c.quantity,
+            "lower": _number(c.lower),
+            "upper": _number(c.upper),
             "error_bound": _number(c.error_bound),
             "residual_bound": _number(c.residual_bound),
             "rounding_bound": _number(c.rounding_bound),

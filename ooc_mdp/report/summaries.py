@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ooc_mdp.model.criterion import criterion_at
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable, shorten
@@ -22,6 +21,12 @@ __all__ = [
     "print_verification",
 ]
 
+_ERRORS = {
+    "value": "|V - V*| ≤ {} in every state",
+    "stage_value": "|V - V*| ≤ {} in every stage and state",
+    "gain": "|g - g*| ≤ {} in every state",
+}
+"""What an error bound says of each quantity that a certificate may bound."""
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or pipe."""
 _CELL_CHARACTERS = 1000
@@ -81,13 +86,11 @@ def print_result(facts: dict[str, Any]) -> None:
         print_workers(facts["workers"])
 
 
-def print_checkpoint(facts: dict[str, Any]) -> None:
-    """What a checkpoint belongs to and how its solve continues, from `inspect_checkpoint`."""
+def print_checkpoint(facts: dict[str, Any], option: str) -> None:
+    """What a checkpoint belongs to, from `inspect_checkpoint`, and how its solve continues: `option` asks for it."""
     identity, statistics = facts["identity"], facts["statistics"]
-    discount = identity.get("discount")
-    question = "--discount D" if discount is None else criterion_at(discount).option
     rows = [
-        ("continue with", f"ooc-mdp solve STORE {question} --output {facts['output']} --resume"),
+        ("continue with", f"ooc-mdp solve STORE {option} --output {facts['output']} --resume"),
         *((name, str(value)) for name, value in identity.items()),
         ("written", facts["written"]),
         *((name, str(value)) for name, value in statistics.items() if name != "workers"),
@@ -104,7 +107,7 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
     return [
         ("outcome", f"{figures['outcome']}: {message}"),
         ("method", f"{figures['method']} on {figures['device']}, discount {figures['discount']}"),
-        ("error", f"|V - V*| ≤ {bound('error_bound')} in every state (target: {_target(figures)})"),
+        ("error", f"{_ERRORS[figures['quantity']].format(bound('error_bound'))} (target: {_target(figures)})"),
         ("policy", f"loses at most {bound('policy_loss_bound')}"),
         ("residual", f"≤ {bound('residual_bound')}"),
         ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics, with_ends
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan
@@ -55,14 +56,15 @@ def conclude(store: Table, options: SolveOptions, outcome: Outcome, end: FinalSt
         values, policy, visited = refined.values, refined.policy, np.ones_like(end.visited)
     dirty = int(np.count_nonzero(end.target.dirty()))
     last = row_of(end.statistics, certificate.error_bound, certificate.residual_bound, dirty, end.resident)
+    of_source = _source_values(store, values)
     return Solution(
         outcome=outcome,
         method=end.method,
         device=end.device,
-        discount=options.discount,
-        certificate=certificate,
+        criterion=record_of(options.question),
+        certificate=with_ends(certificate, of_source, store.sense),
         statistics=end.statistics,
-        values=_source_values(store, values),
+        values=of_source,
         policy=_source_policy(store, policy, visited),
         memory_plan={"host": end.plan.host, "device": end.plan.device},
         history=end.history.end(last),

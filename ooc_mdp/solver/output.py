@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError, OptionsError, StoreError, SystemFailureError
+from ooc_mdp.model.criterion import Criterion, other_identity, record_of
 from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.method_record import MethodRecord, method_name
@@ -62,7 +63,7 @@ TakeSnapshot = Callable[[], Snapshot | None]
 
 @contextmanager
 def open_output(
-    table: Table, discount: float, run: RunOptions, note: Callable[[str], None] = lambda _: None
+    table: Table, criterion: Criterion, run: RunOptions, note: Callable[[str], None] = lambda _: None
 ) -> Iterator[Output]:
     """The output of a solve, locked, with the table held open, for as long as it is worked on.
 
@@ -79,7 +80,7 @@ def open_output(
     with table.hold(), locked_output(run.output, partial(_check_places, run=run)):
         if run.trace is not None:
             check_trace(run.trace, run.overwrite, run.output)
-        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, "discount": discount}, note)
+        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, **record_of(criterion)}, note)
 
 
 def _check_places(output: Path, run: RunOptions) -> None:
@@ -92,7 +93,7 @@ class Output:
 
     Parameters
     ----------
-    identity : fingerprint of the table, sense and discount, which result and checkpoint must belong to.
+    identity : fingerprint of the table, sense, criterion and its parameters; result and checkpoint must have the same.
     """
 
     def __init__(
@@ -127,18 +128,15 @@ class Output:
 
         Raises
         ------
-        OptionsError : a result is there that belongs to another table, sense or discount.
+        OptionsError : a result is there that belongs to another table, sense or criterion.
         """
         if self.path is None or not self._run.resume or checkpoint_path(self.path).exists():
             return None
         if self.path.exists():
             result = open_result(self.path)
-            for name, mine in self.identity.items():
-                theirs = result.identity.get(name)
-                if theirs != mine:
-                    raise OptionsError(
-                        f"the result {self.path} belongs to {name} {theirs}, not {mine}; name another output"
-                    )
+            difference = other_identity(result.identity, self.identity)
+            if difference is not None:
+                raise OptionsError(f"the result {self.path} belongs to {difference}; name another output")
             if _proves(result.solution, options, default):
                 remove_checkpoint(checkpoint_path(self.path))  # of which there is what a killed run began, at most
                 self._note(f"{self.path} holds what is asked for: nothing is left to do")
@@ -201,7 +199,7 @@ class Output:
         Raises
         ------
         StoreError : it is damaged, of another version, or an array is missing or of another shape or type.
-        OptionsError : it belongs to another table, sense or discount.
+        OptionsError : it belongs to another table, sense or criterion.
         """
         if self.path is None or not self._run.resume:
             return None

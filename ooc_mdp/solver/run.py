@@ -69,7 +69,7 @@ class Job:
 
 
 class Engine(Protocol):
-    """How one kind of solve is done; to add one, define these and name it in ``ooc_mdp/api.py: QUESTIONS``."""
+    """How one kind of solve is done; to add one, define these and name it in ``ooc_mdp/criteria.py: QUESTIONS``."""
 
     def check(self, options: SolveOptions, run: RunOptions) -> None:
         """Raise OptionsError for options that it does not support."""
@@ -113,7 +113,7 @@ def run_solve(
     """
     run = run or RunOptions()
     engine.check(options, run)
-    with open_output(table, options.discount, run, note) as output, ExitStack() as stack:
+    with open_output(table, options.question, run, note) as output, ExitStack() as stack:
         finished = output.finished(options, lambda solution: engine.default_target(table, solution))
         if finished is not None:
             return finished

@@ -25,6 +25,7 @@ from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.solution import with_ends
 from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
@@ -55,8 +56,8 @@ class Verification:
     """Whether all that the result claims stands."""
     violated_claims: tuple[str, ...]
     """What does not stand, by the certificate's names: those of its bounds that the residuals exceed by more than
-    float64 rounding, "policy" where an entry is no action, and "outcome" where it says proved and the bound that was
-    asked for is infinite."""
+    float64 rounding, "lower" or "upper" where its ends are closer than its values and error interval, "policy" where an
+    entry is no action, and "outcome" where it says proved and the bound that was asked for is infinite."""
     residual: float
     """Largest |opt_a Q_a - V| over all states."""
     error_bound: float
@@ -100,6 +101,11 @@ class Exceeded:
         """Everything that is violated_claims."""
         solution = result.solution
         claims = solution.certificate
+        ends = with_ends(claims, solution.values, result.identity.get("sense", "max"))
+        if claims.lower > ends.lower:
+            self._names["lower"] = None
+        if claims.upper < ends.upper:
+            self._names["upper"] = None
         due = claims.residual_bound if claims.stopping_rule == "residual" else claims.error_bound
         if invalid_policy_states:
             self._names["policy"] = None

@@ -4,7 +4,7 @@ The file holds values, policy, bounds, counters and what is recorded of the meth
 everything before it (:mod:`ooc_mdp.store.sealed_file`). It is written under another name, flushed to the disk and
 renamed, so that a power cut leaves the previous one. A file that has one of the two names and does not begin as a
 checkpoint is never written to, replaced or removed. A checkpoint belongs to one table (fingerprint), sense and
-discount.
+criterion.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.model.criterion import other_identity
 from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.solution import SolveStatistics
 from ooc_mdp.model.table import Table
@@ -63,8 +64,6 @@ T = TypeVar("T")
 _VERSION = 5
 _FACTS = {"identity", "statistics", "method"}
 _TITLE = "ooc-mdp checkpoint"
-_MAX_SHOWN = 80
-"""Characters of a wrong identity that a message shows."""
 _ZIP = b"PK"
 """Versions 1 and 2 were NumPy .npz files, which begin with this."""
 
@@ -183,7 +182,7 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> tuple[dict[str, npt
     Raises
     ------
     StoreError : it is damaged, or of another version.
-    OptionsError : it belongs to another table, sense or discount.
+    OptionsError : it belongs to another table, sense or criterion.
     """
     try:
         facts, arrays = read_checkpoint(path)
@@ -211,13 +210,13 @@ def load_method(path: Path, identity: dict[str, Any]) -> MethodRecord | None:
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], identity: dict[str, Any]) -> None:
-    """Refuse a checkpoint of another table, sense or discount."""
-    for name, mine in identity.items():
-        if theirs.get(name) != mine:
-            raise OptionsError(
-                f"the checkpoint {path} belongs to {name} {str(theirs.get(name))[:_MAX_SHOWN]}, not {mine}; "
-                f"leave out --resume and remove it, or solve what it belongs to"
-            )
+    """Refuse a checkpoint of another table, sense or criterion."""
+    difference = other_identity(theirs, identity)
+    if difference is not None:
+        raise OptionsError(
+            f"the checkpoint {path} belongs to {difference}; leave out --resume and remove it, or solve what it "
+            f"belongs to"
+        )
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:

@@ -19,6 +19,7 @@ __all__ = [
     "FINGERPRINT",
     "LIST",
     "OBJECT",
+    "SCALAR",
     "SHA256",
     "TEXT",
     "WORD",
@@ -43,6 +44,10 @@ ANYTHING: Rule = (lambda value: True, "anything")
 OBJECT: Rule = (lambda value: isinstance(value, dict), "an object")
 LIST: Rule = (lambda value: isinstance(value, list), "a list")
 TEXT: Rule = (lambda value: isinstance(value, str), "a text")
+SCALAR: Rule = (
+    lambda value: value is None or isinstance(value, bool | int | float | str),
+    "a number, a text, true, false or null",
+)
 WORD: Rule = (lambda value: isinstance(value, str) and value != "", "a word")
 SHA256: Rule = (
     lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,

@@ -67,7 +67,7 @@ class Result:
 
     path: Path
     identity: dict[str, Any]
-    """Fingerprint of the table, sense, discount."""
+    """Fingerprint of the table, sense, and the record of the criterion."""
     solution: Solution
     provenance: dict[str, Any] = field(default_factory=dict)
     """Where the table came from, as its store says it; empty for a solution that was not written."""
@@ -160,7 +160,7 @@ def write_result(
 
     Parameters
     ----------
-    identity : fingerprint of the table, sense, discount.
+    identity : fingerprint of the table, sense, criterion and its parameters.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def open_result(path: str | Path) -> Result:
     if type(version) is not int or version not in READABLE:
         raise StoreError(
             f"{path} is a result of version {quote(version)}, this release reads "
-            f"{' and '.join(map(str, READABLE))}; solve again"
+            f"{', '.join(map(str, READABLE))}; solve again"
         )
     try:
         parsed = parse_attributes(attributes)
@@ -259,7 +259,7 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
         outcome=parsed.outcome,
         method=parsed.method,
         device=parsed.device,
-        discount=parsed.of["discount"],
+        criterion={name: value for name, value in parsed.of.items() if name not in ("fingerprint", "sense")},
         certificate=parsed.certificate,
         statistics=parsed.statistics,
         values=group.read("value"),
@@ -281,7 +281,7 @@ def unsaved_result(solution: Solution, store: Table | None) -> Result:
     """
     place = Path("the solution")
     if store is None:
-        return Result(place, {"discount": solution.discount}, solution)
+        return Result(place, dict(solution.criterion), solution)
     if solution.values.size != store.n_states:
         raise OptionsError(
             f"the solution has {solution.values.size} values and {store.name} has {store.n_states} states; give the "
@@ -289,7 +289,7 @@ def unsaved_result(solution: Solution, store: Table | None) -> Result:
         )
     return Result(
         place,
-        {"fingerprint": store.fingerprint, "sense": store.sense, "discount": solution.discount},
+        {"fingerprint": store.fingerprint, "sense": store.sense, **solution.criterion},
         solution,
         dict(store.facts.attributes.get("provenance") or {}),
         geometry=store.facts.attributes.get("geometry"),

@@ -1,13 +1,14 @@
-"""The attributes of a result, format 4, and the arrays of its history: made of a solution, and back.
+"""The attributes of a result, format 5, and the arrays of its history: made of a solution, and back.
 
-    format, format_version   "ooc-mdp-result", 4
-    of          fingerprint, sense, discount: what the result is the answer to
+    format, format_version   "ooc-mdp-result", 5
+    of          fingerprint, sense, criterion, discount, other parameters of the criterion
     solution    outcome, method, device, certificate, statistics, memory_plan
     about       store, provenance, geometry, partitions, peak_memory_bytes, tool, version
 
-Format 3, which is read as well, has neither partitions nor peak_memory_bytes. The list is closed at every level: an
-unknown or missing name is refused, and nothing has a default. JSON has no infinity: null is written for a bound that is
-not known. Knows no files.
+Format 4, which is read as well, has neither criterion (which the discount shows) nor quantity, lower and upper in its
+certificate; format 3 has neither partitions nor peak_memory_bytes either. The list is closed at every level, but for
+the parameters of a criterion, which are its own: an unknown or missing name is refused, and nothing has a default. JSON
+has no infinity: null is written for a bound that is not known. Knows no files.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveHistory, SolveStatistics
+from ooc_mdp.model.criterion import recorded_criterion
+from ooc_mdp.model.solution import Certificate, Outcome, Quantity, Solution, SolveHistory, SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import peak_bytes
 from ooc_mdp.store.attributes import STATE_ORDER
@@ -30,8 +32,10 @@ from ooc_mdp.store.closed_object import (
     ANYTHING,
     FINGERPRINT,
     OBJECT,
+    SCALAR,
     SHA256,
     TEXT,
+    WORD,
     Rule,
     check_names,
     check_object,
@@ -58,10 +62,12 @@ __all__ = [
     "parse_attributes",
 ]
 
-FORMAT, VERSION = "ooc-mdp-result", 4
-READABLE = (3, VERSION)
+FORMAT, VERSION = "ooc-mdp-result", 5
+READABLE = (3, 4, VERSION)
 """Versions that are read."""
 _SINCE_4 = {"partitions": None, "peak_memory_bytes": None}
+_SINCE_5 = {"quantity": "value", "lower": None, "upper": None}
+"""What results have in their place that were written before."""
 HISTORY = "history"
 """The group of the arrays of a solve's history."""
 
@@ -78,6 +84,7 @@ _TOP: dict[str, Rule] = {
 _OF: dict[str, Rule] = {
     "fingerprint": FINGERPRINT,
     "sense": one_of("max", "min"),
+    "criterion": WORD,
     "discount": number(0.0, 1.0),
 }
 _SOLUTION: dict[str, Rule] = {
@@ -98,6 +105,9 @@ _CERTIFICATE: dict[str, Rule] = {
     "stopping_rule": one_of("epsilon", "residual"),
     "policy_loss_bound": number(0.0, math.inf),
     "proof": TEXT,
+    "quantity": one_of(*get_args(Quantity)),
+    "lower": number(-math.inf, math.inf),
+    "upper": number(-math.inf, math.inf),
 }
 """With infinities in place of null."""
 _ABOUT: dict[str, Rule] = {
@@ -158,13 +168,13 @@ def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any])
 
     Parameters
     ----------
-    identity : fingerprint of the table, sense, discount.
+    identity : fingerprint of the table, sense, criterion and its parameters.
     """
     geometry = store.facts.attributes.get("geometry")
     return {
         "format": FORMAT,
         "format_version": VERSION,
-        "of": {name: identity[name] for name in _OF},
+        "of": dict(identity),
         "solution": {
             "outcome": solution.outcome.value,
             "method": solution.method,
@@ -201,9 +211,15 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
     """
     check_object(attributes, _TOP, "its attributes")
     of, solution, about = (attributes[name] for name in ("of", "solution", "about"))
-    check_object(of, _OF, "of")
     check_object(solution, _SOLUTION, "solution")
-    if attributes["format_version"] == READABLE[0]:
+    version = attributes["format_version"]
+    if version < 5:
+        check_names(of, set(_OF) - {"criterion"}, "of")
+        of = {**of, "criterion": recorded_criterion(of)}
+        check_names(solution["certificate"], set(_CERTIFICATE) - set(_SINCE_5), "certificate")
+        solution = {**solution, "certificate": {**solution["certificate"], **_SINCE_5}}
+    _check_question(of)
+    if version < 4:
         check_names(about, set(_ABOUT) - set(_SINCE_4), "about")
         about = {**about, **_SINCE_4}
     check_object(about, _ABOUT, "about")
@@ -225,6 +241,13 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
         partitions=about["partitions"],
         peak_memory_bytes=about["peak_memory_bytes"],
     )
+
+
+def _check_question(of: Mapping[str, Any]) -> None:
+    """Refuse what lacks a name that every question has, or a parameter of the criterion that is no plain value."""
+    own = {name: value for name, value in of.items() if name not in _OF}
+    check_object({name: of[name] for name in of if name in _OF}, _OF, "of")
+    check_object(own, dict.fromkeys(own, SCALAR), "of")
 
 
 def _check_partitions(order: Mapping[str, Any] | None, statistics: SolveStatistics) -> None:
@@ -261,7 +284,7 @@ def history_of(arrays: Mapping[str, npt.NDArray[Any]]) -> SolveHistory:
 def _certificate(document: Any) -> Certificate:
     check_names(document, _CERTIFICATE, "certificate")
     figures: dict[str, Any] = {
-        k: (-math.inf if k == "error_lower" else math.inf) if v is None else v for k, v in document.items()
+        k: (-math.inf if k.endswith("lower") else math.inf) if v is None else v for k, v in document.items()
     }
     check_object(figures, _CERTIFICATE, "certificate")
     figures |= {k: float(v) for k, v in figures.items() if isinstance(v, int)}

@@ -17,8 +17,9 @@ import numpy as np
 from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
 from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.facts import check_reward_range
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics, with_ends
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
@@ -277,22 +278,23 @@ def _conclude(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solut
         middle = 0.0 - middle
     proved = found is not None
     error_bound = float(max(-below, above))
+    certificate = Certificate(
+        error_bound=error_bound,
+        error_lower=float(below),
+        error_upper=float(above),
+        residual_bound=run.residual,
+        rounding_bound=found.rounding if found is not None else 0.0,
+        target=run.options.residual if run.options.residual is not None else run.target(),
+        stopping_rule="residual" if run.options.residual is not None else "epsilon",
+        policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
+        proof=_PROOF,
+    )
     return Solution(
         outcome=totals.outcome,
         method=METHOD,
         device="cpu",
-        discount=1.0,
-        certificate=Certificate(
-            error_bound=error_bound,
-            error_lower=float(below),
-            error_upper=float(above),
-            residual_bound=run.residual,
-            rounding_bound=found.rounding if found is not None else 0.0,
-            target=run.options.residual if run.options.residual is not None else run.target(),
-            stopping_rule="residual" if run.options.residual is not None else "epsilon",
-            policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
-            proof=_PROOF,
-        ),
+        criterion=record_of(run.options.question),
+        certificate=with_ends(certificate, middle, store.sense),
         statistics=run.statistics(),
         history=run.history.end(run.row(error_bound)),
         values=store.to_source(middle),

@@ -24,7 +24,7 @@ from total_rewards import best_totals
 import ooc_mdp
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.errors import OptionsError, UndefinedTotalError
-from ooc_mdp.model.criterion import criterion_at
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import Rows
 from ooc_mdp.model.solution import Outcome, Solution
@@ -137,7 +137,7 @@ def solve(drawn: Draw, store: Store, target: float) -> Solution | None:
         return None
     cache = int(store.facts.partition_bytes.max()) if drawn.cache == "1" else drawn.cache
     return ooc_mdp.solve(
-        store, criterion_at(drawn.discount), device="cpu", cache=cache,
+        store, TotalReward() if drawn.discount == 1 else drawn.discount, device="cpu", cache=cache,
         time_limit=SECONDS if drawn.endless else None,
         **{"residual" if drawn.plain else "epsilon": target}, **drawn.method,
     )  # fmt: skip

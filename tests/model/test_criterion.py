@@ -10,12 +10,23 @@ from store_models import random_model
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, criterion_at, criterion_of
+from ooc_mdp.model.criterion import (
+    Criterion,
+    Discounted,
+    TotalReward,
+    criterion_of,
+    option_of,
+    record_of,
+    recorded_criterion,
+)
 
 
 @pytest.mark.parametrize("criterion", [Discounted(0.0), Discounted(0.9), TotalReward()])
-def test_what_a_result_records_of_a_criterion_gives_it_again(criterion: Criterion) -> None:
-    assert criterion_at(criterion.discount) == criterion
+def test_what_a_result_records_of_a_criterion_names_it(criterion: Criterion) -> None:
+    record = record_of(criterion)
+    assert recorded_criterion(record) == criterion.name
+    assert recorded_criterion({"discount": record["discount"]}) == criterion.name  # as it was before there were names
+    assert criterion.recorded_option(record) == option_of(criterion)
     assert criterion_of(criterion) == criterion
 
 

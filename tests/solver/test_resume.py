@@ -11,7 +11,7 @@ import pytest
 
 import ooc_mdp
 from ooc_mdp.errors import StoreError
-from ooc_mdp.model.criterion import criterion_at
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path, read_checkpoint
@@ -38,7 +38,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def stopped(store: Store, output: Path, discount: float = 0.9) -> Path:
     """The checkpoint of a solve that was stopped as soon as it began to sweep."""
     how: dict[str, Any] = {"method": "vi"} if discount < 1 else {}
-    ooc_mdp.solve(store, criterion_at(discount), device="cpu", output=output, time_limit=1e-9, **how)
+    ooc_mdp.solve(
+        store, TotalReward() if discount == 1 else discount, device="cpu", output=output, time_limit=1e-9, **how
+    )
     return checkpoint_path(output)
 
 

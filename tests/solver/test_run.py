@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,9 @@ from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp import api
+from ooc_mdp.criteria import QUESTIONS, asked_criterion
 from ooc_mdp.errors import DamagedStoreError, OptionsError
+from ooc_mdp.model.criterion import Criterion, Flag
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
@@ -118,24 +120,47 @@ def test_options_that_an_engine_refuses_are_refused_before_the_output_is_touched
 class HalfDiscounted:
     """A criterion that only this module knows: a discount of one half."""
 
+    name: ClassVar[str] = "half"
     own_method: ClassVar[str | None] = None
+    on_devices: ClassVar[bool] = True
+    flags: ClassVar[tuple[Flag, ...]] = (Flag("half", bool, "A discount of one half."),)
+    borrowed: ClassVar[tuple[str, ...]] = ()
     discount: ClassVar[float] = 0.5
-    option: ClassVar[str] = "--half"
+    parameters: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
+        return cls()
+
+    @classmethod
+    def recorded_option(cls, record: Mapping[str, Any]) -> str:
+        return "--half"
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = api.QUESTIONS[ooc_mdp.Discounted]
-    monkeypatch.setitem(api.QUESTIONS, HalfDiscounted, question)
+    monkeypatch.setitem(QUESTIONS, "half", replace(QUESTIONS["discounted"], criterion=HalfDiscounted))
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_criterion_is_solved_once_the_registry_has_it(store: Store) -> None:
+def test_a_criterion_is_asked_for_by_its_own_flag() -> None:
+    assert asked_criterion({"half": True}) == HalfDiscounted()
+    with pytest.raises(OptionsError, match="--discount and --half are given"):
+        asked_criterion({"half": True, "discount": 0.9})
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_criterion_is_solved_once_the_registry_has_it(store: Store, tmp_path: Path) -> None:
     half, usual = (
         ooc_mdp.solve(store, asked, epsilon=1e-9, device="cpu", method="vi") for asked in (HalfDiscounted(), 0.5)
     )
     np.testing.assert_array_equal(half.values, usual.values)
     assert ooc_mdp.verify(store, half).holds
+    ooc_mdp.solve(store, HalfDiscounted(), device="cpu", output=tmp_path / "r")
+    kept = ooc_mdp.open_result(tmp_path / "r")
+    assert (kept.solution.criterion, kept.identity["criterion"]) == ({"criterion": "half", "discount": 0.5}, "half")
+    with pytest.raises(OptionsError, match="belongs to criterion half, not discounted"):
+        ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r", resume=True)
 
 
 def test_nothing_of_a_solve_outlives_it_until_garbage_is_collected(

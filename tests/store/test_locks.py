@@ -24,7 +24,7 @@ from store_models import ModelProblem, random_model
 import ooc_mdp
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, generate
-from ooc_mdp.model.criterion import criterion_at
+from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.options import ClusterOptions, RunOptions, SolveOptions
 from ooc_mdp.solver import local as solver
 from ooc_mdp.store import locks, output_lock
@@ -420,7 +420,7 @@ def test_a_second_solve_with_the_output_of_a_running_one_is_refused_before_any_w
     with subprocess.Popen(line, env=environment(), stdin=-1, stdout=-1, text=True) as process:
         wait_for_line(process)
         for discount in (0.9, 1.0):
-            options = SolveOptions(criterion_at(discount), device="cpu")
+            options = SolveOptions(TotalReward() if discount == 1 else discount, device="cpu")
             with pytest.raises(BusyError, match=f"another process is writing .*r {by(process)}"):
                 solve_of[discount](opened, options, RunOptions(output, overwrite=True), note=note)
         message = refused("solve", tmp_path / "none", "--discount", 0.9, "--output", output, "--resume")

@@ -29,7 +29,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         for seed in (0, 1):
             store = ooc_mdp.generate("quintanilla", place / f"s{seed}", {"height": 6, "width": 4, "seed": seed})
             solved = replace(ooc_mdp.solve(store, 0.9, device="cpu"), history=history_of(3 + seed, 2))
-            identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": 0.9}
+            identity = {
+                "fingerprint": store.fingerprint,
+                "sense": store.sense,
+                "criterion": "discounted",
+                "discount": 0.9,
+            }
             write_result(place / f"r{seed}", store, solved, identity)
     return place / "r0", place / "r1"
 

@@ -27,7 +27,7 @@ def car(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ooc_mdp.Solutio
     place = tmp_path_factory.mktemp("car")
     store = ooc_mdp.generate("mountain-car", place / "s", {"grid": "12,8"}, partitions=4)
     solved = replace(ooc_mdp.solve(store, 0.9, device="cpu"), history=history_of(5, 4))
-    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "discount": 0.9}
+    identity = {"fingerprint": store.fingerprint, "sense": store.sense, "criterion": "discounted", "discount": 0.9}
     write_result(place / "car.result", store, solved, identity)
     return place / "car.result", solved
 
@@ -68,7 +68,12 @@ def test_a_result_is_opened_flat_with_its_history_and_geometry(car):
 def test_a_history_without_rows_is_kept(car, tmp_path):
     store = ooc_mdp.generate("random", tmp_path / "s", {"states": 20, "actions": 2, "seed": 0}, partitions=2)
     solved = replace(ooc_mdp.solve(store, 0.5, device="cpu"), history=history_of(0, 2))
-    write_result(tmp_path / "r", store, solved, {"fingerprint": store.fingerprint, "sense": "max", "discount": 0.5})
+    write_result(
+        tmp_path / "r",
+        store,
+        solved,
+        {"fingerprint": store.fingerprint, "sense": "max", "criterion": "discounted", "discount": 0.5},
+    )
     history = open_result(tmp_path / "r").solution.history
     assert history is not None
     assert (history.seconds.size, history.loads.tolist()) == (0, [8, 9])

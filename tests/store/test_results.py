@@ -42,7 +42,7 @@ def result(store, tmp_path: Path) -> Path:
 
 
 def identity_of(store, discount: float = DISCOUNT) -> dict[str, Any]:
-    return {"fingerprint": store.fingerprint, "sense": store.sense, "discount": discount}
+    return {"fingerprint": store.fingerprint, "sense": store.sense, "criterion": "discounted", "discount": discount}
 
 
 def chunk_files(result: Path, field: str) -> list[Path]:
@@ -55,7 +55,19 @@ def test_a_result_is_read_back_as_it_was_returned(store, tmp_path):
     np.testing.assert_array_equal(kept.solution.values, returned.values)
     np.testing.assert_array_equal(kept.solution.policy, returned.policy)
     assert kept.solution.summary() == returned.summary()
-    assert kept.identity == {"fingerprint": store.fingerprint, "sense": "max", "discount": DISCOUNT}
+    assert kept.identity == {
+        "fingerprint": store.fingerprint,
+        "sense": "max",
+        "criterion": "discounted",
+        "discount": DISCOUNT,
+    }
+
+
+@pytest.mark.parametrize(("end", "moved"), [("lower", 1e-3), ("upper", -1e-3)])
+def test_ends_that_are_closer_than_the_proof_are_violated_claims(store, result, end, moved):
+    claims = open_result(result).solution.certificate
+    resealed(result, lambda a: a["solution"]["certificate"].update({end: getattr(claims, end) + moved}))
+    assert ooc_mdp.verify(store, result).violated_claims == (end,)
 
 
 @pytest.mark.parametrize("number", [np.float32, np.float16])
@@ -151,6 +163,9 @@ def resealed(result: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda a: a["solution"]["statistics"].update(workers=[{}]), "a worker's statistics: missing"),
         (lambda a: a["of"].update(fingerprint=7), "fingerprint is 7"),
         (lambda a: a["of"].pop("sense"), "of: missing: sense"),
+        (lambda a: a["of"].pop("criterion"), "of: missing: criterion"),
+        (lambda a: a["of"].update(stages=[1]), "of: stages is .1., it must be a number, a text, true, false or null"),
+        (lambda a: a["solution"]["certificate"].update(quantity="size"), "quantity is 'size', it must be value or"),
         (lambda a: a["about"].update(geometry=None), "unknown arrays: column, row"),
         (lambda a: a["about"].pop("provenance"), "about: missing: provenance"),
         (lambda a: a["about"].update(partitions={"kind": "identity"}), "partitions is .*, it must be blocks of a grid"),
@@ -186,15 +201,36 @@ def test_a_result_has_the_peak_memory_of_its_process(store, solution, tmp_path, 
     assert open_result(tmp_path / "r").peak_memory_bytes == kept
 
 
-def test_a_result_of_format_3_with_names_of_format_4_is_refused(result):
-    resealed(result, lambda a: a.update(format_version=3))
+def test_a_result_of_an_earlier_format_with_later_names_is_refused(result):
+    resealed(result, lambda a: a.update(format_version=4))
+    with pytest.raises(StoreError, match="of: unknown: criterion"):
+        open_result(result)
+    resealed(result, lambda a: (without_names_of_5(a), a.update(format_version=3)))
     with pytest.raises(StoreError, match="about: unknown: partitions, peak_memory_bytes"):
         open_result(result)
+
+
+def without_names_of_5(attributes: dict[str, Any]) -> None:
+    del attributes["of"]["criterion"]
+    for name in ("quantity", "lower", "upper"):
+        del attributes["solution"]["certificate"][name]
+
+
+def test_a_result_of_format_4_is_read_as_one_of_the_criterion_that_its_discount_shows(result, store):
+    resealed(result, lambda a: (without_names_of_5(a), a.update(format_version=4)))
+    opened = open_result(result)
+    assert opened.identity["criterion"] == opened.solution.criterion["criterion"] == "discounted"
+    claims = opened.solution.certificate
+    assert (claims.quantity, claims.lower, claims.upper) == ("value", -np.inf, np.inf)
+    assert ooc_mdp.verify(store, result).holds
+    again = ooc_mdp.solve(store, DISCOUNT, device="cpu", output=result, resume=True)
+    np.testing.assert_array_equal(again.values, opened.values)
 
 
 def test_a_result_of_format_3_is_read_without_partitions(result):
     def of_format_3(attributes: dict[str, Any]) -> None:
         attributes["format_version"] = 3
+        without_names_of_5(attributes)
         del attributes["about"]["partitions"], attributes["about"]["peak_memory_bytes"]
 
     values = open_result(result).values
@@ -204,7 +240,7 @@ def test_a_result_of_format_3_is_read_without_partitions(result):
     np.testing.assert_array_equal(opened.values, values)
 
 
-def test_a_result_of_format_4_without_partitions_is_refused(result):
+def test_a_result_of_format_5_without_partitions_is_refused(result):
     resealed(result, lambda a: a["about"].pop("partitions"))
     with pytest.raises(StoreError, match="about: missing: partitions"):
         open_result(result)
@@ -218,11 +254,11 @@ def test_a_changed_attribute_is_refused_by_the_digest(result):
         open_result(result)
 
 
-@pytest.mark.parametrize("version", [2, 5, True, None])
+@pytest.mark.parametrize("version", [2, 6, True, None])
 def test_a_result_of_another_version_is_refused_and_replaced_only_if_the_user_says_so(store, result, version):
     attributes = {"format": "ooc-mdp-result", "format_version": version, "identity": {}}
     (result / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}))
-    with pytest.raises(StoreError, match=f"is a result of version {version}, this release reads 3 and 4; solve again"):
+    with pytest.raises(StoreError, match=f"is a result of version {version}, this release reads 3, 4, 5; solve again"):
         open_result(result)
     with pytest.raises(StoreError, match="exists; name another output, or replace it with --overwrite"):
         ooc_mdp.solve(store, DISCOUNT, device="cpu", output=result)

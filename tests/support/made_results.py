@@ -26,7 +26,7 @@ def made_result(shape: tuple[int, ...], blocks: int = 2, **changes: Any) -> Resu
         "outcome": Outcome.PROVED,
         "method": "p-eva",
         "device": "cpu",
-        "discount": 0.9,
+        "criterion": {"criterion": "discounted", "discount": 0.9},
         "certificate": Certificate(1e-3, -1e-3, 1e-3, 1e-4, 1e-12, 2e-3, "epsilon", 2e-3, "bounds"),
         "statistics": SolveStatistics(n_states=n, n_partitions=partitions, table_bytes=1000, cache_bytes=220, loads=7),
         "values": np.arange(n, dtype=np.float64) ** 1.5,
@@ -36,7 +36,7 @@ def made_result(shape: tuple[int, ...], blocks: int = 2, **changes: Any) -> Resu
     }
     return Result(
         Path("made-up.result"),
-        {"fingerprint": "0" * 64, "sense": "max", "discount": 0.9},
+        {"fingerprint": "0" * 64, "sense": "max", "criterion": "discounted", "discount": 0.9},
         Solution(**(given | changes)),
         {"source": "made-up"},
         geometry={"shape": list(shape), "axes": axes},
