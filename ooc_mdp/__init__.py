@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         StoreError,
         UndefinedTotalError,
     )
+    from ooc_mdp.finite_horizon.criterion import FiniteHorizon
     from ooc_mdp.measuring import cache_sweep
     from ooc_mdp.model.criterion import Discounted, TotalReward
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
@@ -33,6 +34,7 @@ __all__ = [
     "ClusterError",
     "ControlProblem",
     "Discounted",
+    "FiniteHorizon",
     "InputError",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -74,6 +76,7 @@ _ROOMS = {
         "StoreError",
         "UndefinedTotalError",
     ),
+    "ooc_mdp.finite_horizon.criterion": ("FiniteHorizon",),
     "ooc_mdp.measuring": ("cache_sweep",),
     "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.finite_horizon.criterion import FiniteHorizon
 from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, recorded_criterion
 
 if TYPE_CHECKING:
@@ -54,11 +55,24 @@ def _verify_totals(*what: Any, **how: Any) -> Verification:
     return verify(*what, **how)
 
 
+def _horizon() -> Engine:
+    from ooc_mdp.finite_horizon.engine import HorizonEngine
+
+    return HorizonEngine()
+
+
+def _verify_horizon(*what: Any, **how: Any) -> Verification:
+    from ooc_mdp.finite_horizon.verify import verify
+
+    return verify(*what, **how)
+
+
 QUESTIONS: dict[str, Question] = {
     question.criterion.name: question
     for question in (
         Question(Discounted, _discounted, _verify_discounted),
         Question(TotalReward, _totals, _verify_totals),
+        Question(FiniteHorizon, _horizon, _verify_horizon),
     )
 }
 """By the criterion's name, in the order in which the command line lists them."""

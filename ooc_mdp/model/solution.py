@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.stages import StageResults
 
 __all__ = [
     "Certificate",
@@ -249,6 +250,9 @@ class Solution:
     """How the solve progressed; None for a solution that was not recorded."""
     source_actions: IntArray | None = None
     """int64 [n_states]; `actions`, where the source numbers actions otherwise than 0, 1, ... in each state."""
+
+    stages: StageResults | None = None
+    """Of a finite horizon; `values` and `policy` are then those of the first stage, 0."""
 
     def __repr__(self) -> str:
         """One line, however many states there are."""

@@ -50,9 +50,9 @@ def backward_induction(
 
     Raises
     ------
-    OptionsError : rows have durations: stages are of one length.
+    OptionsError : rows have durations other than 1 and infinity, which ends the process: stages are of one length.
     """
-    if rows.durations is not None and (rows.durations != 1.0).any():
+    if rows.durations is not None and (np.isfinite(rows.durations) & (rows.durations != 1.0)).any():
         raise OptionsError(
             "rows have durations, and stages are all of one length; solve for a discount, or let time be part of the "
             "state"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from ooc_mdp.store.checkpoint import (
     save_checkpoint,
 )
 from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.result import check_output, open_result, write_result
+from ooc_mdp.store.result import check_output, open_result, stored_stages, write_result
 from ooc_mdp.store.trace import Trace, check_trace
 from ooc_mdp.store.transaction import CommittedError
 
@@ -293,7 +293,7 @@ class Output:
                 ) from error
             raise
         remove_checkpoint(checkpoint_path(self.path))
-        return solution
+        return solution if solution.stages is None else replace(solution, stages=stored_stages(self.path))
 
     def _keep(self, take: TakeSnapshot) -> bool:
         """Save after another error; whether there is a checkpoint then, be it the one before."""

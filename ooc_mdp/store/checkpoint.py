@@ -37,6 +37,7 @@ from ooc_mdp.store.sealed_file import (
     read_sealed_file,
     write_sealed_file,
 )
+from ooc_mdp.store.stage_file import remove_stages, stages_path
 from ooc_mdp.store.statistics import resumable_statistics_of
 from ooc_mdp.store.transaction import fsync_path
 
@@ -47,6 +48,7 @@ __all__ = [
     "check_bounds",
     "check_checkpoint_place",
     "check_policy",
+    "check_stages",
     "check_values",
     "checkpoint_path",
     "is_checkpoint",
@@ -94,6 +96,7 @@ def remove_checkpoint(path: Path) -> None:
     """Remove a checkpoint that is no longer needed, and what a run that was killed while it wrote one left."""
     for file in (path, _temporary(path)):
         _remove_if_ours(file)
+    remove_stages(stages_path(path.with_name(path.name.removesuffix(CHECKPOINT_SUFFIX))))
 
 
 def check_checkpoint_place(path: Path, resume: bool) -> None:
@@ -290,6 +293,20 @@ def check_bounds(path: Path, bounds: npt.NDArray[np.float64]) -> None:
     """Refuse a checkpoint of an undiscounted solve whose lower and upper values are not finite; StoreError."""
     if not np.isfinite(bounds).all():
         raise _damaged(path, "its bounds have numbers that are not finite")
+
+
+def check_stages(path: Path, arrays: Mapping[str, npt.NDArray[Any]], stages: int) -> None:
+    """Refuse a checkpoint of a finite horizon whose values are not finite, or that names stages that there are not.
+
+    Raises
+    ------
+    StoreError : it does.
+    """
+    done = arrays["done"]
+    if not (np.isfinite(arrays["values"]).all() and ((done >= 0) & (done <= stages)).all()):
+        raise _damaged(path, f"its values are not finite, or a partition has done more than {stages} stages")
+    if not all((arrays[name] >= 0).all() for name in ("errors", "sizes", "stage_errors", "residual")):
+        raise _damaged(path, "its bounds have numbers that are below 0 or none")
 
 
 def check_policy(path: Path, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], table: Table) -> None:

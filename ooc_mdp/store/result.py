@@ -4,6 +4,7 @@
     policy   int32     the state's own action index, -1 where it has none
     action   int64     the source's number of that action, where it does not number them 0, 1, ...
     lower, upper  float64   bounds on V*, of total rewards only
+    stage_...               of each stage of a finite horizon (:mod:`ooc_mdp.store.result_stages`)
 
 each of the grid's shape where the table has one, with coordinates; and history/, how the solve progressed. Attributes,
 a closed list: format, format_version, of, solution, about, and the seal of :mod:`ooc_mdp.store.sealed_group`.
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Solution
+from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.table import Table
 from ooc_mdp.quoting import listed, quote
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, checkpoint_path
@@ -40,6 +42,7 @@ from ooc_mdp.store.result_attributes import (
     parse_attributes,
 )
 from ooc_mdp.store.result_grid import grid_of
+from ooc_mdp.store.result_stages import STAGE_ARRAYS, STAGE_LISTS, read_stages, write_stages
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes
 from ooc_mdp.store.transaction import atomic_directory, check_leftovers, check_not_inside_store
@@ -49,15 +52,20 @@ __all__ = [
     "check_output",
     "is_result",
     "open_result",
+    "stored_stages",
     "unsaved_result",
     "write_result",
 ]
 
 _ARRAYS = {"value": "float64", "policy": "int32", "action": "int64", "value_lower": "float64", "value_upper": "float64"}
 _ALWAYS = frozenset({"value", "policy"})
-_RESERVED = frozenset({"state", HISTORY, *_ARRAYS, *(f"{name}_chunks" for name in _ARRAYS)}) | {
-    f"{name}_{axis}" for name in _ARRAYS for axis in ("chunk", "chunk_field")
-}
+_CHUNKED = frozenset(_ARRAYS) | STAGE_ARRAYS
+_RESERVED = (
+    frozenset({"state", "stage", HISTORY})
+    | _CHUNKED
+    | STAGE_LISTS
+    | {f"{name}_{part}" for name in _CHUNKED for part in ("chunks", "chunk", "chunk_field")}
+)
 """Names that no axis of a grid can have."""
 
 
@@ -172,6 +180,8 @@ def write_result(
         group = SealedGroupWriter(place)
         for name, data in _arrays(solution, store):
             group.write(name, data, grid.shape, grid.dimensions)
+        if solution.stages is not None:
+            write_stages(group, solution.stages, grid)
         for name, coordinate in grid.coordinates.items():
             group.write_small(name, coordinate.positions, (name,), coordinate.attributes)
         if solution.history is not None:
@@ -225,7 +235,7 @@ def open_result(path: str | Path) -> Result:
     try:
         parsed = parse_attributes(attributes)
         group = SealedGroup(path, attributes)
-        solution = _solution(group, parsed)
+        solution = _solution(path, group, parsed)
     except SealError as error:
         raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
     return Result(
@@ -240,11 +250,13 @@ def open_result(path: str | Path) -> Result:
     )
 
 
-def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
+def _solution(path: Path, group: SealedGroup, parsed: ResultAttributes) -> Solution:
     """What the group's arrays and attributes make; SealError where they do not belong together."""
     grid = grid_of(parsed.geometry, parsed.statistics.n_states, _RESERVED)
     small = {name for name in group.arrays if name.startswith(f"{HISTORY}/")} | set(grid.coordinates)
-    unknown = sorted(set(group.arrays) - set(_ARRAYS) - small)
+    stages = read_stages(group, grid, path)
+    of_stages = set() if stages is None else STAGE_LISTS | STAGE_ARRAYS
+    unknown = sorted(set(group.arrays) - set(_ARRAYS) - small - of_stages)
     missing = sorted((_ALWAYS | set(grid.coordinates)) - set(group.arrays))
     if unknown or missing or ("value_lower" in group.arrays) != ("value_upper" in group.arrays):
         raise SealError(f"unknown arrays: {listed(unknown) or 'none'}; missing: {listed(missing) or 'none'}")
@@ -269,7 +281,19 @@ def _solution(group: SealedGroup, parsed: ResultAttributes) -> Solution:
         value_upper=group.read("value_upper") if "value_upper" in group.arrays else None,
         history=history_of(history) if history else None,
         source_actions=group.read("action") if "action" in group.arrays else None,
+        stages=stages,
     )
+
+
+def stored_stages(path: Path) -> StageResults | None:
+    """The stages of a result that was just written, to be read when they are asked for; StoreError as `open_result`."""
+    attributes = _check_is_result(path)
+    try:
+        parsed = parse_attributes(attributes)
+        grid = grid_of(parsed.geometry, parsed.statistics.n_states, _RESERVED)
+        return read_stages(SealedGroup(path, attributes), grid, path)
+    except SealError as error:
+        raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
 
 
 def unsaved_result(solution: Solution, store: Table | None) -> Result:

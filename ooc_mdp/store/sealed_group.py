@@ -20,7 +20,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,15 +82,34 @@ class SealedGroupWriter:
         values : the elements in C order; [product of shape].
         dimensions : names of the axes.
         """
-        array = self._array(name, values, shape, slab_chunks(shape))
+        self.write_runs(name, values.dtype, lambda start, stop: values[start:stop], shape, dimensions, values.size)
+
+    def write_runs(
+        self,
+        name: str,
+        dtype: np.dtype[Any],
+        read: Callable[[int, int], npt.NDArray[Any]],
+        shape: tuple[int, ...],
+        dimensions: tuple[str, ...],
+        size: int | None = None,
+    ) -> None:
+        """:meth:`write` of an array that is not in memory.
+
+        Parameters
+        ----------
+        read : start, stop: the elements in C order from one to the other; called with ascending runs.
+        size : elements that there are, where that may differ from what the shape has.
+        """
+        due = math.prod(shape) if size is None else size
+        array = self._array(name, dtype, due, shape, slab_chunks(shape))
         assert array.chunks is not None
         manifest = np.empty((count_slabs(shape, array.chunks), 2), np.int64)
         codec = blosc.Blosc(shuffle=blosc.SHUFFLE, typesize=array.dtype.itemsize, **_CODEC)
-        size = math.prod(array.chunks)
+        length = math.prod(array.chunks)
         for i, slab in enumerate(slabs(shape, array.chunks)):
-            part = np.ascontiguousarray(values[slab.start : slab.stop], array.dtype.newbyteorder("<"))
-            if part.size < size:
-                part = np.concatenate([part, np.zeros(size - part.size, part.dtype)])
+            part = np.ascontiguousarray(read(slab.start, slab.stop), array.dtype.newbyteorder("<"))
+            if part.size < length:
+                part = np.concatenate([part, np.zeros(length - part.size, part.dtype)])
             frame = codec.encode(part)
             crc = google_crc32c.value(frame)
             manifest[i] = len(frame) + _CRC, crc
@@ -104,7 +123,7 @@ class SealedGroupWriter:
         self, name: str, values: npt.NDArray[Any], dimensions: tuple[str, ...], attributes: Mapping[str, str]
     ) -> None:
         """Write an array of one axis and few values, as one chunk; the name may have a subgroup before it."""
-        self._arrays[name] = self._array(name, values, values.shape, None)
+        self._arrays[name] = self._array(name, values.dtype, values.size, values.shape, None)
         self._write_small(name, values, dimensions, attributes)
 
     def seal(self, attributes: Mapping[str, Any]) -> None:
@@ -117,15 +136,13 @@ class SealedGroupWriter:
         write_group_file(self._root, {**sealed, DIGEST: digest_of(sealed)})
 
     def _array(
-        self, name: str, values: npt.NDArray[Any], shape: tuple[int, ...], chunks: tuple[int, ...] | None
+        self, name: str, dtype: np.dtype[Any], size: int, shape: tuple[int, ...], chunks: tuple[int, ...] | None
     ) -> _Array:
-        if not _NAME.fullmatch(name) or name in self._arrays or values.dtype.name not in _TYPES:
-            raise ValueError(
-                f"no sealed array is called {quote(name)} and has the type {values.dtype}, or it is there twice"
-            )
-        if values.size != math.prod(shape):
-            raise ValueError(f"{name} has {values.size} values, which do not fill the shape {shape}")
-        return _Array(values.dtype, shape, chunks)
+        if not _NAME.fullmatch(name) or name in self._arrays or dtype.name not in _TYPES:
+            raise ValueError(f"no sealed array is called {quote(name)} and has the type {dtype}, or it is there twice")
+        if size != math.prod(shape):
+            raise ValueError(f"{name} has {size} values, which do not fill the shape {shape}")
+        return _Array(dtype, shape, chunks)
 
     def _write_small(
         self, name: str, values: npt.NDArray[Any], dimensions: tuple[str, ...], attributes: Mapping[str, str]
@@ -192,12 +209,25 @@ class SealedGroup:
         array = self.arrays[name]
         if array.chunks is None:
             return self.small[name].reshape(-1)
-        out = np.empty(math.prod(array.shape), array.dtype)
+        return self.read_run(name, 0, math.prod(array.shape))
+
+    def read_run(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """The elements of a chunked array in C order from one to another; errors are those of :meth:`read`."""
+        array = self.arrays[name]
+        assert array.chunks is not None
+        out = np.empty(stop - start, array.dtype)
         size = math.prod(array.chunks) * array.dtype.itemsize
         for slab, (length, crc) in self._chunks(name, array):
+            first, last = max(slab.start, start), min(slab.stop, stop)
+            if first >= last:
+                continue
             path = _chunk_file(self._root, name, slab.key)
             frame = _checked(self._root, path, int(length), int(crc), most=size + blosc.MAX_OVERHEAD + _CRC)
-            _decode(frame, out[slab.start : slab.stop].view(np.uint8), size, path.relative_to(self._root))
+            whole = (first, last) == (slab.start, slab.stop)
+            part = out[first - start : last - start] if whole else np.empty(slab.stop - slab.start, array.dtype)
+            _decode(frame, part.view(np.uint8), size, path.relative_to(self._root))
+            if not whole:
+                out[first - start : last - start] = part[first - slab.start : last - slab.start]
         return out
 
     def _chunks(self, name: str, array: _Array) -> Iterator[tuple[Slab, npt.NDArray[np.int64]]]:

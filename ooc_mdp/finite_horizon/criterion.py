@@ -1,0 +1,165 @@
+"""The criterion of a finite horizon: the best plan for a number of stages.
+
+    V_t(s) = max E[ sum over u = t .. T-1 of g^(u-t) r_u  +  g^(T-t) final(s_T) ],      t = 0 .. T,  0 <= g <= 1
+
+Stage t is the one with T - t stages to go: 0 is the first, and V_T are the final values. A state without actions is
+worth its terminal reward in every stage, the last included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.arguments import real_number, whole_number
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.criterion import Criterion, Flag
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.quoting import quote
+
+__all__ = ["MAX_STAGES", "FiniteHorizon"]
+
+MAX_STAGES = 10**7
+"""What is kept of each stage, apart from its policy, is in memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FiniteHorizon:
+    """The sum of rewards over a number of stages, and of the final values after them.
+
+    Parameters
+    ----------
+    stages : T, at least 1.
+    discount : of each stage, at least 0 and at most 1.
+    final_values : what a state with actions is worth after the last stage, in the source's order: an array, of the
+        grid's shape or flat; a result, or what :func:`ooc_mdp.solve` returned, whose values are taken; or the path of
+        a result or of a .npy file. 0 by default.
+    kept_stages : stages from 0 to T whose values are kept. Those of the first stage always are.
+    """
+
+    stages: int
+    discount: float = 1.0
+    final_values: FloatArray | None = None
+    """float64 [n_states], read-only, once it is read."""
+    kept_stages: tuple[int, ...] = ()
+    digest: str | None = field(init=False, default=None)
+    """SHA-256 of the final values; None where they are 0."""
+    name: ClassVar[str] = "horizon"
+    own_method: ClassVar[str | None] = "backward induction"
+    on_devices: ClassVar[bool] = True
+    flags: ClassVar[tuple[Flag, ...]] = (
+        Flag("horizon", int, "Best plan for this number of stages, without a discount or with --discount.", "T"),
+        Flag(
+            "final_values",
+            str,
+            "With --horizon: worth of each state after the last stage, a .npy file or a result.  [default: 0]",
+            "FILE|RESULT",
+        ),
+        Flag("keep_stages", str, "With --horizon: stages whose values are kept, beside those of stage 0.", "0,10,..."),
+    )
+    borrowed: ClassVar[tuple[str, ...]] = ("discount",)
+
+    def __post_init__(self) -> None:
+        stages = whole_number("stages", self.stages, "; give the number of stages as a whole number from 1 on")
+        if not 1 <= stages <= MAX_STAGES:
+            raise OptionsError(f"a horizon of {stages} stages: give a whole number from 1 to {MAX_STAGES}")
+        discount = real_number("discount", self.discount)
+        if not 0 <= discount <= 1:
+            raise OptionsError(f"the discount of a stage must be at least 0 and at most 1, not {discount}")
+        kept = sorted({whole_number("a kept stage", stage) for stage in self.kept_stages})
+        wrong = [stage for stage in kept if not 0 <= stage <= stages]
+        if wrong:
+            raise OptionsError(
+                f"stage {wrong[0]} is none of a horizon of {stages} stages: keep stages from 0, the first, to "
+                f"{stages}, the final values"
+            )
+        object.__setattr__(self, "stages", stages)
+        object.__setattr__(self, "discount", discount)
+        object.__setattr__(self, "kept_stages", tuple(kept))
+        if self.final_values is not None:
+            values = _final_values(self.final_values)
+            object.__setattr__(self, "final_values", values)
+            object.__setattr__(self, "digest", hashlib.sha256(values.astype("<f8", copy=False).data).hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FiniteHorizon) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.stages, self.discount, self.digest, self.kept_stages
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Stages, the SHA-256 of the final values, and which stages' values are kept."""
+        return {
+            "stages": self.stages,
+            "final_values": self.digest,
+            "kept_stages": ",".join(map(str, self.kept_stages)),
+        }
+
+    @classmethod
+    def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
+        """By --horizon, with --discount, --final-values and --keep-stages where they are given."""
+        listed = given.get("keep_stages", "")
+        if listed and not re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", listed, re.ASCII):
+            raise OptionsError(f"--keep-stages {quote(listed)} is no list of stages; write for example 0,10,50")
+        kept = tuple(int(stage) for stage in listed.split(",")) if listed else ()
+        return cls(given["horizon"], given.get("discount", 1.0), given.get("final_values"), kept)
+
+    @classmethod
+    def recorded_option(cls, record: Mapping[str, Any]) -> str:
+        """How the command line asks for a recorded one."""
+        parts = [f"--horizon {record['stages']}"]
+        if record["discount"] != 1:
+            parts.append(f"--discount {record['discount']}")
+        if record["final_values"] is not None:
+            parts.append("--final-values FILE")
+        if record["kept_stages"]:
+            parts.append(f"--keep-stages {record['kept_stages']}")
+        return " ".join(parts)
+
+
+def _final_values(given: Any) -> FloatArray:
+    """float64 [n], read-only and the criterion's own: of an array, of what has values, or of a file that has them."""
+    where = "final values"
+    if isinstance(given, str | PathLike):
+        where = fspath(given)
+        given = _read(Path(where))
+    given = getattr(given, "values", given)
+    try:
+        values = np.array(given, np.float64).reshape(-1)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise OptionsError(f"{where} are no array of numbers: {error}") from None
+    if np.iscomplexobj(given) or values.size == 0:
+        raise OptionsError(f"{where} are no array of real numbers, one for each state")
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        raise OptionsError(f"{where}: that of state {wrong[0]} is {values[wrong[0]]}; give finite numbers")
+    values.flags.writeable = False
+    return values
+
+
+def _read(path: Path) -> npt.NDArray[Any]:
+    """The array of a .npy file, or the values of a result."""
+    from ooc_mdp.store.result import is_result, open_result
+
+    if is_result(path):
+        return open_result(path).values
+    try:
+        loaded: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OptionsError(f"{path} is neither a result nor a .npy file with a value for each state: {why}") from None
+    if not isinstance(loaded, np.ndarray):
+        raise OptionsError(f"{path} holds several arrays; give a .npy file, which holds one")
+    return loaded
