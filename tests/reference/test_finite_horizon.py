@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from exact_stages import exact_stages, random_stage_model
 from store_models import Action, Model, State
 
 from ooc_mdp.errors import OptionsError
@@ -18,41 +19,7 @@ def rows_of(*states: State, durations: bool = False) -> Rows:
 
 
 def random_rows(rng: np.random.Generator) -> Rows:
-    """Up to 12 states with up to 3 actions of up to 4 successors; some states have no action."""
-    n, size = int(rng.integers(1, 13)), 10.0 ** rng.integers(-6, 7)
-    states = []
-    for _ in range(n):
-        actions = []
-        for _ in range(int(rng.integers(0, 4))):
-            reached = rng.choice(n, size=int(rng.integers(1, min(n, 4) + 1)), replace=False)
-            weights = rng.dirichlet(np.ones(reached.size))
-            actions.append(
-                Action(float(size * rng.normal()), dict(zip(reached.tolist(), weights.tolist(), strict=True)))
-            )
-        states.append(State(tuple(actions), 0.0 if actions else float(size * rng.normal())))
-    return rows_of(*states)
-
-
-def exact_stages(rows: Rows, stages: int, discount: float, final: np.ndarray, sense: str) -> list[list[Fraction]]:
-    """V_0 ... V_T in rational arithmetic."""
-    best = max if sense == "max" else min
-    paid = np.zeros(rows.n_states) if rows.terminal_rewards is None else rows.terminal_rewards
-    ends = np.diff(rows.action_ptr) == 0
-    values = [Fraction(float(paid[s] if ends[s] else final[s])) for s in range(rows.n_states)]
-    found = [values]
-    for _ in range(stages):
-        following, values = values, []
-        for s in range(rows.n_states):
-            action_values = []
-            for j in range(rows.action_ptr[s], rows.action_ptr[s + 1]):
-                span = range(rows.successor_ptr[j], rows.successor_ptr[j + 1])
-                expected = sum(
-                    (Fraction(float(rows.probabilities[k])) * following[rows.successors[k]] for k in span), Fraction(0)
-                )
-                action_values.append(Fraction(float(rows.rewards[j])) + Fraction(discount) * expected)
-            values.append(best(action_values) if action_values else Fraction(float(paid[s])))
-        found.append(values)
-    return found[::-1]
+    return rows_of(*random_stage_model(rng).states)
 
 
 def assert_bounds_hold(found: Stages, exact: list[list[Fraction]]) -> None:
@@ -105,3 +72,11 @@ def test_durations_are_refused() -> None:
     model = rows_of(State((Action(1.0, {0: 1.0}, duration=2.0),)), durations=True)
     with pytest.raises(OptionsError, match="stages are all of one length"):
         backward_induction(model, 3)
+
+
+def test_a_row_of_infinite_duration_ends_the_process() -> None:
+    endless = float("inf")
+    model = rows_of(State((Action(2.0, {0: 1.0}, duration=endless), Action(1.5, {0: 1.0}))), durations=True)
+    found = backward_induction(model, 3)
+    assert found.values[:, 0].tolist() == [5.0, 3.5, 2.0, 0.0]
+    assert found.policy[:, 0].tolist() == [1, 1, 0]
