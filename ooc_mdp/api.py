@@ -353,6 +353,12 @@ def simulate(
             "simulate its path"
         )
     opened = result if isinstance(result, Result) else open_result(result)
+    if opened.solution.stages is not None:
+        raise OptionsError(
+            f"{opened.path} is a plan for a number of stages, and simulate runs continuous time, in which decisions "
+            f"have no number; read the policy of each stage from the result (solution.stages), or export it with "
+            f"--stages"
+        )
     if isinstance(problem, DiscretisedProblem):
         of = problem
     else:

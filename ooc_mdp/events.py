@@ -34,6 +34,8 @@ class SolveProgress:
     """Compressed bytes a second since the last report."""
     loads: int
     seconds: float
+    stages: tuple[int, int] | None = None
+    """Of a finite horizon: stages that all partitions have done, and stages in all."""
 
 
 SolveWatcher = Callable[[SolveProgress], None]

@@ -101,12 +101,21 @@ def verify(
 def export(
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="values.npy, solution.npz or solution.csv.")],
+    stages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0,10,...",
+            help="Of a finite horizon: stages that are written beside the first; in .npy one stage in its place.",
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write values and policy, in the source's state order, for other programs."""
     from ooc_mdp import api
+    from ooc_mdp.finite_horizon.criterion import parse_stages
     from ooc_mdp.io.export import export_result
     from ooc_mdp.report.terminal import print_line
 
-    export_result(api.open_result(result), file, overwrite=overwrite)
+    chosen = () if stages is None else parse_stages(stages, "--stages")
+    export_result(api.open_result(result), file, overwrite=overwrite, stages=chosen)
     print_line(file)

@@ -25,7 +25,7 @@ from ooc_mdp.model.criterion import Criterion, Flag
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.quoting import quote
 
-__all__ = ["MAX_STAGES", "FiniteHorizon"]
+__all__ = ["MAX_STAGES", "FiniteHorizon", "parse_stages"]
 
 MAX_STAGES = 10**7
 """What is kept of each stage, apart from its policy, is in memory."""
@@ -104,16 +104,13 @@ class FiniteHorizon:
         return {
             "stages": self.stages,
             "final_values": self.digest,
-            "kept_stages": ",".join(map(str, self.kept_stages)),
+            "kept_stages": ",".join(map(str, self.kept_stages)) or None,
         }
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
         """By --horizon, with --discount, --final-values and --keep-stages where they are given."""
-        listed = given.get("keep_stages", "")
-        if listed and not re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", listed, re.ASCII):
-            raise OptionsError(f"--keep-stages {quote(listed)} is no list of stages; write for example 0,10,50")
-        kept = tuple(int(stage) for stage in listed.split(",")) if listed else ()
+        kept = parse_stages(given["keep_stages"], "--keep-stages") if "keep_stages" in given else ()
         return cls(given["horizon"], given.get("discount", 1.0), given.get("final_values"), kept)
 
     @classmethod
@@ -127,6 +124,13 @@ class FiniteHorizon:
         if record["kept_stages"]:
             parts.append(f"--keep-stages {record['kept_stages']}")
         return " ".join(parts)
+
+
+def parse_stages(text: str, option: str) -> tuple[int, ...]:
+    """The stages in "0,10,50", each once; OptionsError where the text is no such list."""
+    if not re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", text, re.ASCII):
+        raise OptionsError(f"{option} {quote(text)} is no list of stages; write for example {option} 0,10,50")
+    return tuple(dict.fromkeys(int(stage) for stage in text.split(",")))
 
 
 def _final_values(given: Any) -> FloatArray:

@@ -222,6 +222,7 @@ class StageState:
             read_rate=0.0,
             loads=s.loads,
             seconds=s.solve_seconds,
+            stages=(int(self.done.min()), self.asked.stages),
         )
 
     def row(self) -> HistoryRow:

@@ -3,15 +3,14 @@
     after[i] = max_a { sign r(i,a) + g sum_k p_k local[successor_k] },     local = own values, then those of the halo
 
 Ties go to the lowest action, and sums are taken in stored order: whatever the schedule and the number of threads, a
-value has the same bits.
+value has the same bits. Arrays are bound to local names before the loops: taken from the table in them, each access
+counts a reference, and a row takes twenty times as long.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
-
-from ooc_mdp.backends.cpu.rows import ends, first_row, past_row, row_begin, row_end
 
 __all__ = ["advance"]
 
@@ -26,16 +25,28 @@ def advance(t, begin, end, local, after, policy, discount, sign):
     local : float64 [n + h]; values of the stage after, by local numbers.
     after, policy : float64 [n] and int32 [n]; get the values and the actions, -1 where there is none.
     """
+    action_ptr, successor_ptr, successors = t.action_ptr, t.successor_ptr, t.successors
+    probabilities, rewards, durations, terminal = t.probabilities, t.rewards, t.durations, t.terminal
+    actions, width, ending = np.int64(t.actions), np.int64(t.width), durations.size > 0
     for i in range(begin, end):
-        row, past = first_row(t, i), past_row(t, i)
-        best, choice = 0.0, -1
-        if row == past and t.terminal.size > 0:
-            best = sign * t.terminal[i]
+        if actions > 0:
+            row, past = i * actions, (i + 1) * actions
+        else:
+            row, past = np.int64(action_ptr[i]), np.int64(action_ptr[i + 1])
+        best, choice = 0.0, np.int64(-1)
+        if row == past and terminal.size > 0:
+            best = sign * terminal[i]
         for j in range(row, past):
+            if width > 0:
+                first, last = j * width, (j + 1) * width
+            else:
+                first, last = np.int64(successor_ptr[j]), np.int64(successor_ptr[j + 1])
+            if ending and np.isinf(durations[j]):
+                last = first
             total = 0.0
-            for k in range(row_begin(t, j), row_begin(t, j) if ends(t, j) else row_end(t, j)):
-                total += np.float64(t.probabilities[k]) * local[t.successors[k]]
-            value = sign * np.float64(t.rewards[j]) + discount * total
+            for k in range(first, last):
+                total += np.float64(probabilities[k]) * local[successors[k]]
+            value = sign * np.float64(rewards[j]) + discount * total
             if choice < 0 or value > best:
                 best, choice = value, j - row
         after[i] = best

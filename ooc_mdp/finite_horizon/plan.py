@@ -51,7 +51,8 @@ def plan_stages(table: Table, options: SolveOptions, backend: StageBackend, writ
     facts, asked = table.facts, cast(FiniteHorizon, options.question)
     n, n_partitions, loader = table.n_states, table.n_partitions, table.loader(backend.name)
     cache, own, device = backend.plan(table, options, _AHEAD)
-    schedule = plan_schedule(facts.coupling, facts.partition_bytes, cache, _AHEAD, asked.stages)
+    grid = None if facts.grid is None else facts.grid.partition_grid
+    schedule = plan_schedule(facts.coupling, facts.partition_bytes, cache, _AHEAD, asked.stages, grid)
     dtype = policy_type(_most_actions(table))
     kept = len(asked.kept_stages)
     host = {

@@ -77,7 +77,9 @@ def _steps(order: IntArray, bandwidth: int, done: IntArray, base: int, depth: in
                 yield Step(place, p, base + stage, stage == depth - 1)
 
 
-def plan_schedule(coupling: Coupling, sizes: IntArray, budget: int, ahead: int, stages: int) -> Schedule:
+def plan_schedule(
+    coupling: Coupling, sizes: IntArray, budget: int, ahead: int, stages: int, grid: tuple[int, ...] | None = None
+) -> Schedule:
     """The schedule of most stages for each load that a cache allows.
 
     Parameters
@@ -86,8 +88,9 @@ def plan_schedule(coupling: Coupling, sizes: IntArray, budget: int, ahead: int, 
     budget : bytes of the cache.
     ahead : partitions that are read while another works.
     stages : of the horizon.
+    grid : partitions along each axis, where they are blocks of a grid numbered in C order.
     """
-    found = [(_bandwidth(coupling, order), i, order) for i, order in enumerate(_orders(coupling))]
+    found = [(_bandwidth(coupling, order), i, order) for i, order in enumerate(_orders(coupling, grid))]
     bandwidth, _, order = min(found, key=lambda each: each[:2])
     most = 1
     total = np.concatenate([[0], np.cumsum(sizes[order])])
@@ -102,14 +105,16 @@ def _window(total: IntArray, places: int) -> int:
     return int((total[places:] - total[: total.size - places]).max())
 
 
-def _orders(coupling: Coupling) -> list[IntArray]:
-    """Orders in which neighbours may be near: the store's own, and that of breadth-first search from a far end."""
+def _orders(coupling: Coupling, grid: tuple[int, ...] | None) -> list[IntArray]:
+    """Orders in which neighbours may be near: along each axis of a grid, and breadth first from a far end."""
     n_partitions = coupling.ptr.size - 1
+    blocks = np.arange(n_partitions).reshape(grid or (n_partitions,))
+    orders = [np.moveaxis(blocks, axis, 0).ravel() for axis in range(blocks.ndim)]
     neighbours = _neighbours(coupling)
-    order = _breadth_first(neighbours, 0)
-    if order.size < n_partitions:  # in parts that know nothing of each other
-        return [np.arange(n_partitions)]
-    return [np.arange(n_partitions), _breadth_first(neighbours, int(order[-1]))]
+    reached = _breadth_first(neighbours, 0)
+    if reached.size < n_partitions:  # in parts that know nothing of each other
+        return orders
+    return [*orders, _breadth_first(neighbours, int(reached[-1]))]
 
 
 def _neighbours(coupling: Coupling) -> list[IntArray]:

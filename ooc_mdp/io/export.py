@@ -5,12 +5,14 @@
 A column `action` follows the policy where the source does not number its actions 0, 1, ...: the source's numbers. In
 CSV each axis of a grid has a column, of the point's position where the axis' bounds are known and else of its index
 along the axis; `control0`, ... are the control values of the policy's action, where the problem has such values.
+Of a finite horizon these are the value and the policy of the first stage; `value_10` and `policy_10` are those of stage
+10, where that is asked for.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,38 +32,63 @@ _LINES = 1 << 16
 _COLUMNS = frozenset({"state", "value", "policy", "action"})
 
 
-def export_result(result: Result, file: Path, *, overwrite: bool = False) -> None:
+def export_result(result: Result, file: Path, *, overwrite: bool = False, stages: Sequence[int] = ()) -> None:
     """Write values and policy, in the source's state order and sign.
+
+    Parameters
+    ----------
+    stages : of a finite horizon, that are written beside the first one; in .npy one stage in its place.
 
     Raises
     ------
-    OptionsError : another suffix than .npy, .npz and .csv.
+    OptionsError : another suffix than .npy, .npz and .csv, or a stage that the result does not have.
     StoreError : the file exists or cannot be written.
     """
     write = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv}.get(file.suffix)
     if write is None:
         raise OptionsError(f"cannot export to {file.name}: the name must end in .npy, .npz or .csv")
+    of_stages = _of_stages(result, stages)
+    if file.suffix == ".npy" and len(stages) > 1:
+        raise OptionsError(f"{file.name} holds the values of one stage; give one, or write a .npz or .csv file")
+    if file.suffix == ".npy" and stages and f"value_{stages[0]}" not in of_stages:
+        assert result.solution.stages is not None
+        result.solution.stages.values(stages[0])  # which says why it is not there
     with atomic_file(file, overwrite=overwrite) as temporary:
-        write(temporary, result)
+        write(temporary, result, of_stages)
 
 
-def _write_npy(file: Path, result: Result) -> None:
+def _of_stages(result: Result, stages: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
+    """Values, where they were kept, and policies of some stages by name; OptionsError where there are none."""
+    known = result.solution.stages
+    found: dict[str, npt.NDArray[Any]] = {}
+    if stages and known is None:
+        raise OptionsError(f"{result.path} is no result of a finite horizon, and has no stages; leave --stages out")
+    for stage in stages:
+        assert known is not None
+        if stage == 0 or stage in known.kept:
+            found[f"value_{stage}"] = known.values(stage) if stage in known.kept else result.values
+        if stage != known.count or stage not in known.kept:
+            found[f"policy_{stage}"] = known.policy(stage)
+    return found
+
+
+def _write_npy(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]]) -> None:
     with file.open("wb") as f:
-        np.save(f, result.values)
+        np.save(f, next((array for name, array in of_stages.items() if name.startswith("value")), result.values))
 
 
-def _write_npz(file: Path, result: Result) -> None:
+def _write_npz(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]]) -> None:
     with file.open("wb") as f:
-        np.savez(f, value=result.values, **_choices(result))  # type: ignore[arg-type]
+        np.savez(f, value=result.values, **_choices(result), **of_stages)  # type: ignore[arg-type]
 
 
-def _write_csv(file: Path, result: Result) -> None:
+def _write_csv(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]]) -> None:
     values, choices, controls = result.values, _choices(result), _controls(result)
     grid = grid_of(result.geometry, values.size, _COLUMNS)
     inputs = [] if controls is None else [f"control{i}" for i in range(controls.shape[1])]
     with file.open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f)
-        out.writerow(("state", *_axis_names(grid), "value", *choices, *inputs))
+        out.writerow(("state", *_axis_names(grid), "value", *choices, *inputs, *of_stages))
         for start in range(0, values.size, _LINES):
             states = np.arange(start, min(start + _LINES, values.size))
             columns = [
@@ -70,6 +97,7 @@ def _write_csv(file: Path, result: Result) -> None:
                 map(repr, values[states].tolist()),
                 *(choice[states].tolist() for choice in choices.values()),
                 *([] if controls is None else _held(controls, result.policy[states])),
+                *(map(repr, array[states].tolist()) for array in of_stages.values()),
             ]
             out.writerows(zip(*columns, strict=True))
 

@@ -110,8 +110,10 @@ def _progress(p: SolveProgress, rate: float) -> str:
     """The state of a solve; the target follows the bound that it is for, and `rate` is in bytes per second."""
     target = "" if p.target is None else f" (target {p.target:.1e})"
     of_error, of_residual = ("", target) if p.stopping_rule == "residual" else (target, "")
+    bounds = f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}"
+    if p.stages is not None:
+        bounds = f"{p.stages[0]} of {p.stages[1]} stages done"
     return printable(
-        f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}, "
-        f"{p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
+        f"{bounds}, {p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
         f"{format_bytes(int(rate))}/s, {p.seconds:.0f} s"
     )

@@ -29,7 +29,7 @@ def test_the_command_line_asks_for_a_horizon_with_or_without_a_discount() -> Non
         ({"horizon": 0}, "give a whole number from 1"),
         ({"horizon": 3, "discount": 1.5}, "at least 0 and at most 1, not 1.5"),
         ({"horizon": 3, "keep_stages": "4"}, "stage 4 is none of a horizon of 3 stages"),
-        ({"horizon": 3, "keep_stages": "1;2"}, "write for example 0,10,50"),
+        ({"horizon": 3, "keep_stages": "1;2"}, "write for example --keep-stages 0,10,50"),
         ({"horizon": 3, "total": True}, "--total and --horizon are given"),
         ({"discount": 0.9, "keep_stages": "1"}, "--keep-stages belongs to --horizon, and --discount is asked for"),
         ({"horizon": 3, "final_values": "/no/such.npy"}, "neither a result nor a .npy file"),

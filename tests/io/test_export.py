@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ooc_mdp
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.io import export
 from ooc_mdp.io.export import export_result
 from ooc_mdp.store.result import Result
@@ -79,3 +80,50 @@ def test_control_values_that_do_not_belong_to_the_actions_are_left_out(
 ) -> None:
     other = replace(pendulum, geometry={**(pendulum.geometry or {}), "controls": controls})
     assert "control0" not in rows_of(other, tmp_path / "d.csv")[0]
+
+
+@pytest.fixture
+def horizon(tmp_path: Path) -> Result:
+    store = ooc_mdp.generate("GW-4x4", tmp_path / "s", partitions=2)
+    ooc_mdp.solve(store, ooc_mdp.FiniteHorizon(6, kept_stages=(2, 6)), device="cpu", output=tmp_path / "h")
+    return ooc_mdp.open_result(tmp_path / "h")
+
+
+def test_stages_of_a_finite_horizon_are_columns_and_arrays_of_their_own(horizon: Result, tmp_path: Path) -> None:
+    stages = horizon.solution.stages
+    assert stages is not None
+    export_result(horizon, tmp_path / "d.npz", stages=(2, 3, 6))
+    with np.load(tmp_path / "d.npz") as found:
+        assert set(found) == {"value", "policy", "value_2", "policy_2", "policy_3", "value_6"}
+        np.testing.assert_array_equal(found["value"], horizon.values)
+        np.testing.assert_array_equal(found["value_2"], stages.values(2))
+        np.testing.assert_array_equal(found["policy_3"], stages.policy(3))
+    export_result(horizon, tmp_path / "d.csv", stages=(2,))
+    with (tmp_path / "d.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [float(row["value_2"]) for row in rows] == stages.values(2).tolist()
+    assert [int(row["policy_2"]) for row in rows] == stages.policy(2).tolist()
+    for chosen, due in (((), horizon.values), ((6,), stages.values(6)), ((0,), horizon.values)):
+        export_result(horizon, tmp_path / "d.npy", stages=chosen, overwrite=True)
+        np.testing.assert_array_equal(np.load(tmp_path / "d.npy"), due)
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "said"),
+    [
+        ("d.npy", (3,), r"the values of stage 3 were not kept \(kept are 2, 6\); solve again with --keep-stages 3"),
+        ("d.npy", (2, 6), "holds the values of one stage"),
+        ("d.npz", (7,), "there is no policy of stage 7: the stages are 0 to 5"),
+    ],
+)
+def test_stages_that_are_not_there_are_refused(
+    horizon: Result, tmp_path: Path, name: str, stages: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(OptionsError, match=said):
+        export_result(horizon, tmp_path / name, stages=stages)
+    assert not (tmp_path / name).exists()
+
+
+def test_other_results_have_no_stages(pendulum: Result, tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="is no result of a finite horizon"):
+        export_result(pendulum, tmp_path / "d.npz", stages=(1,))

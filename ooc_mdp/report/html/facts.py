@@ -25,6 +25,12 @@ __all__ = [
 
 _USELESS_SHARE = 0.01
 """An error bound above this share of the value range is called large."""
+_PROVED = {
+    "value": "|V - V*| is at most {} in every state",
+    "stage_value": "|V - V*| is at most {} in every stage and state",
+    "gain": "|g - g*| is at most {} in every state",
+}
+"""What an error bound says of each quantity that a certificate may bound."""
 _HEADLINES = {
     Outcome.PROVED: "PROVED",
     Outcome.RESIDUAL_REACHED: "RESIDUAL REACHED",
@@ -50,7 +56,7 @@ def headline(solution: Solution) -> tuple[str, str, str]:
     c, outcome = solution.certificate, solution.outcome
     if not math.isfinite(c.error_bound):
         return _HEADLINES[outcome], "No bound on the error of the values is proved.", "bad"
-    proved = f"|V - V*| is at most {c.error_bound:.3g} in every state"
+    proved = _PROVED[c.quantity].format(f"{c.error_bound:.3g}")
     known = value_range(solution)
     if known is not None and known[1] > known[0]:
         proved += f", {c.error_bound / (known[1] - known[0]):.2g} of the range of the values"
@@ -106,7 +112,7 @@ def certificate_section(result: Result, store: str | None) -> Section:
     """What is proved, and the command that proves it again."""
     c = result.solution.certificate
     shown = [
-        Row("error bound", f"|V - V*| is at most {_bound(c.error_bound)} in every state"),
+        Row("error bound", _PROVED[c.quantity].format(_bound(c.error_bound))),
         Row("error interval", f"V* - V is between {c.error_lower:.3g} and {c.error_upper:.3g} (of a maximisation)"),
         Row("residual bound", f"the plain Bellman residual is at most {_bound(c.residual_bound)}"),
         Row("rounding bound", f"{_bound(c.rounding_bound)} of the error bound is an allowance for float64 rounding"),
