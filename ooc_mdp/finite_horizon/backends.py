@@ -19,7 +19,7 @@ from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.backends.select import cuda_numbers
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.finite_horizon.kernels import advance
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
@@ -85,6 +85,14 @@ class StageBackend(Protocol):
         -------
         the partition's part of `values`
         """
+        ...
+
+    def boundary(self, resident: Resident) -> npt.NDArray[np.bool_]:
+        """bool [n_p]: which of a partition's states others read."""
+        ...
+
+    def put(self, values: FloatArray, which: int, states: IntArray, new: FloatArray) -> None:
+        """Take other values of some states (int64 [k], float64 [k]) into `values[which]`."""
         ...
 
     def close(self) -> None:
@@ -196,6 +204,15 @@ class HostStages:
 
         _on_threads(self._pool, work, parts)
         return after
+
+    def boundary(self, resident: Resident) -> npt.NDArray[np.bool_]:
+        """As the table has it."""
+        found: npt.NDArray[np.bool_] = resident.arrays[0].boundary
+        return found
+
+    def put(self, values: FloatArray, which: int, states: IntArray, new: FloatArray) -> None:
+        """They are nowhere else."""
+        values[which, states] = new
 
     def close(self) -> None:
         """End the threads."""

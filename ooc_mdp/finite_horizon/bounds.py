@@ -74,23 +74,24 @@ class StageBounds:
         """
         read = self._coupling.partitions[self._coupling.ptr[p] : self._coupling.ptr[p + 1]]
         following = done % 2
-        error, rounding = self.step(p, self.errors[following, read].max(), self.sizes[following, read].max())
-        self.residual = max(self.residual, rounding)
+        of_read = float(self.errors[following, read].max()), float(self.sizes[following, read].max())
+        error = self.record(p, self._stages - done - 1, *of_read)
         self.errors[1 - following, p], self.sizes[1 - following, p] = error, size
-        stage = self._stages - done - 1
-        self.of_stages[stage] = max(float(self.of_stages[stage]), error)
         return error
 
-    def step(self, p: int, error: float, size: float) -> tuple[float, float]:
-        """The error of a stage of partition p, and the part of it that its own rounding has.
+    def record(self, p: int, stage: int, error: float, size: float) -> float:
+        """The error of a stage of partition p, which enters that of the whole stage.
 
         Parameters
         ----------
         error, size : of the values that it reads, which are of the stage after.
         """
         factor = float(self._factor[p])
-        rounding = self._units[p] * (self._rewards[p] + factor * (size + error)) + self._underflow
-        return float((factor * error + rounding) * UP), float(rounding * UP)
+        rounding = float(self._units[p] * (self._rewards[p] + factor * (size + error)) + self._underflow) * UP
+        found = (factor * error + rounding) * UP
+        self.residual = max(self.residual, rounding)
+        self.of_stages[stage] = max(float(self.of_stages[stage]), found)
+        return found
 
     def step_of_all(self, error: float) -> float:
         """What an error of every value becomes of it in the stage before."""

@@ -22,7 +22,7 @@ from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.backends.layout import Layout, Needs, check_free_memory
 from ooc_mdp.finite_horizon.backends import check_durations
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 
@@ -53,6 +53,12 @@ class _TwoVectors(SimpleBackend):
         self._clear_words()
         self._scatter(resident, other)
 
+    def put(self, vector: np.uint64, states: IntArray, values: FloatArray) -> None:
+        """Take other values of some states into a vector."""
+        self._at["values"] = vector
+        if states.size:
+            self.write(states, values, np.zeros(0, np.int64), np.zeros(1, np.int64))
+
     def copy_own(self, first: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Copy what a pass found of a partition's states to the host."""
         self._download("values", first, values)
@@ -70,7 +76,7 @@ class DeviceStages:
     def __init__(self, device: Device) -> None:
         self._backend = _TwoVectors(device, _PLAIN)
         self.name = device.name
-        self.admit, self.release, self.close = self._backend.admit, self._backend.release, self._backend.close
+        self.admit, self.close = self._backend.admit, self._backend.close
 
     def load_code(self, table: Table) -> None:
         """Compile the plain kernel for the types of the table."""
@@ -104,12 +110,29 @@ class DeviceStages:
         nothing = Layout(0, None, 1, {}, {})
         self._backend.start(_facts(table, options.discount), nothing, values[0], None, self._loader)
         self._vectors = self._backend.both(values[1])
+        self._boundary: dict[int, npt.NDArray[np.bool_]] = {}
 
     def fetch(self, p: int) -> tuple[Any, int]:
         """Read partition p, and pack it for the device."""
         part, n_bytes = self._loader.read(p)
         check_durations(self._table, part)
+        boundary: Any = part.boundary
+        self._boundary[p] = boundary.get() if hasattr(boundary, "get") else boundary.copy()
         return self._backend.prepare(part), n_bytes
+
+    def release(self, resident: Resident) -> None:
+        """Free it."""
+        self._boundary.pop(resident.index, None)
+        self._backend.release(resident)
+
+    def boundary(self, resident: Resident) -> npt.NDArray[np.bool_]:
+        """A copy on the host."""
+        return self._boundary[resident.index]
+
+    def put(self, values: FloatArray, which: int, states: IntArray, new: FloatArray) -> None:
+        """On the host and on the device."""
+        values[which, states] = new
+        self._backend.put(self._vectors[which], states, new)
 
     def advance(
         self, resident: Resident, values: FloatArray, following: int, policy: npt.NDArray[np.int32]

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ooc_mdp.finite_horizon.acyclic import AcyclicPlan, plan_acyclic
 from ooc_mdp.finite_horizon.backends import StageBackend
 from ooc_mdp.finite_horizon.criterion import FiniteHorizon
 from ooc_mdp.finite_horizon.schedule import Schedule, plan_schedule
@@ -30,15 +31,23 @@ class StagePlan:
     """What was decided."""
 
     schedule: Schedule
+    acyclic: AcyclicPlan | None
+    """How each partition can be taken through all stages in one load, where it can."""
     cache_bytes: int
+    """Budget of the cache, with the histories that an acyclic order keeps."""
     ahead: int
     policy_dtype: np.dtype[Any]
     memory: MemoryPlan
 
     def describe(self, stages: int) -> str:
         """Lines for whoever looks on."""
-        per_load = min(self.schedule.stages, stages)
-        return f"{self.memory.describe()}\n{stages} stages, {per_load} for each load of a partition"
+        if self.takes_all(stages):
+            return f"{self.memory.describe()}\n{stages} stages, all of them for each load: partitions have no cycle"
+        return f"{self.memory.describe()}\n{stages} stages, {min(self.schedule.stages, stages)} for each load"
+
+    def takes_all(self, stages: int) -> bool:
+        """Whether partitions are taken through all stages one after the other; not where the cache holds them all."""
+        return self.acyclic is not None and self.schedule.stages < stages
 
 
 def plan_stages(table: Table, options: SolveOptions, backend: StageBackend, writes: bool) -> StagePlan:
@@ -53,6 +62,7 @@ def plan_stages(table: Table, options: SolveOptions, backend: StageBackend, writ
     cache, own, device = backend.plan(table, options, _AHEAD)
     grid = None if facts.grid is None else facts.grid.partition_grid
     schedule = plan_schedule(facts.coupling, facts.partition_bytes, cache, _AHEAD, asked.stages, grid)
+    acyclic = plan_acyclic(facts, cache, _AHEAD, asked.stages)
     dtype = policy_type(_most_actions(table))
     kept = len(asked.kept_stages)
     host = {
@@ -79,7 +89,7 @@ def plan_stages(table: Table, options: SolveOptions, backend: StageBackend, writ
     if not writes:
         remedy += "; with an output (--output) the policies of the stages go to the disk"
     memory.check_available(f"this solve of {table.name}", remedy)
-    return StagePlan(schedule, cache, _AHEAD, dtype, memory)
+    return StagePlan(schedule, acyclic, cache, _AHEAD, dtype, memory)
 
 
 def _most_actions(table: Table) -> int | None:

@@ -20,7 +20,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.finite_horizon.backends import check_durations
 from ooc_mdp.finite_horizon.bounds import StageBounds
-from ooc_mdp.finite_horizon.engine import final_values
+from ooc_mdp.finite_horizon.state import final_values
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.table import Table

@@ -8,7 +8,7 @@ from typing import Any
 from command_line import ooc
 from steps import kill
 
-from ooc_mdp.finite_horizon.engine import StageState
+from ooc_mdp.finite_horizon.state import StageState
 from ooc_mdp.solver.output import TakeSnapshot
 from ooc_mdp.solver.session import Session
 
@@ -18,7 +18,7 @@ __all__ = ["command_killed_at_stage"]
 def command_killed_at_stage(number: int, every: int, *arguments: object) -> None:
     """Run a command line in this process, which is killed when the n-th stage of a partition is half recorded."""
     taken, asked = itertools.count(1), itertools.count(1)
-    write = StageState._count
+    write = StageState.count
 
     def counted(self: StageState, *given: Any) -> None:
         if next(taken) == number:
@@ -28,6 +28,6 @@ def command_killed_at_stage(number: int, every: int, *arguments: object) -> None
     def save(self: Session, take: TakeSnapshot) -> bool:
         return next(asked) % every == 0 and self.output.save(take)
 
-    StageState._count = counted  # type: ignore[method-assign]
+    StageState.count = counted  # type: ignore[method-assign]
     Session.save_if_due = save  # type: ignore[method-assign]
     raise SystemExit(ooc(*arguments).status)
