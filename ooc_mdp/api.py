@@ -146,7 +146,8 @@ def solve(
     ----------
     table : an open store or its path; or a problem from :func:`open_problem`; or P of :func:`from_arrays`, as an array
         or list, then with R in second place: ``solve(P, R, discount=0.9)``.
-    criterion : what is asked: ``Discounted(0.95)``, or ``TotalReward()`` (``docs/guides/undiscounted.md``).
+    criterion : what is asked: ``Discounted(0.95)``, ``TotalReward()`` or ``FiniteHorizon(40)``
+        (``docs/guides/which-question.md``); of arrays, ``solve(from_arrays(P, R), FiniteHorizon(40))``.
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
