@@ -154,11 +154,11 @@ def take_all_stages(state: StageState, plan: AcyclicPlan) -> Generator[None, Non
         if state.done[p] == stages:
             continue
         resident, hit = state.stager.load_and_access(p)
-        state.cache.pin(p, True)
+        state.cache.pin(p)
         state.stager.prefetch_in_order(plan.order[place : place + 1 + state.plan.ahead])
         state.stager.collect()
         taken = _take(state, p, resident)
-        state.cache.pin(p, False)
+        state.cache.unpin(p)
         for q in [q for q in state.histories.of if plan.last_reader[q] <= place]:
             del state.histories.of[q]
         state.count(p, hit, taken)

@@ -132,7 +132,7 @@ class StageState:
 
     def _unpin(self) -> None:
         for p in np.flatnonzero(self.cache.present).tolist():
-            self.cache.pin(p, False)
+            self.cache.unpin(p)
 
     def _outcome(self) -> Outcome:
         epsilon = self.options.epsilon
