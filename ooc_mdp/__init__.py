@@ -19,12 +19,14 @@ if TYPE_CHECKING:
         UndefinedTotalError,
     )
     from ooc_mdp.finite_horizon.criterion import FiniteHorizon
+    from ooc_mdp.io.state_rows import StateRows
     from ooc_mdp.measuring import cache_sweep
     from ooc_mdp.model.criterion import Discounted, TotalReward
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
     from ooc_mdp.reporting import write_report
+    from ooc_mdp.row_tables import StoreBuilder, from_rows
 
 __all__ = [
     "Axis",
@@ -44,6 +46,8 @@ __all__ = [
     "SameAccesses",
     "Solution",
     "SolveStatistics",
+    "StateRows",
+    "StoreBuilder",
     "StoreError",
     "TotalReward",
     "UndefinedTotalError",
@@ -51,6 +55,7 @@ __all__ = [
     "cache_sweep",
     "convert",
     "from_arrays",
+    "from_rows",
     "generate",
     "open_problem",
     "open_result",
@@ -77,12 +82,14 @@ _ROOMS = {
         "UndefinedTotalError",
     ),
     "ooc_mdp.finite_horizon.criterion": ("FiniteHorizon",),
+    "ooc_mdp.io.state_rows": ("StateRows",),
     "ooc_mdp.measuring": ("cache_sweep",),
     "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
     "ooc_mdp.reporting": ("write_report",),
+    "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
 }
 
 

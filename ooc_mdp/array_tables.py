@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.arrays.memory import Terminal
     from ooc_mdp.store import Store
 
-__all__ = ["Arrays", "from_arrays", "is_array", "rewards_apart"]
+__all__ = ["Arrays", "from_arrays", "is_array", "rewards_apart", "stored_at"]
 
 TERMINAL = Kind(
     lambda value: isinstance(value, Mapping | Set | Sequence | np.ndarray) and not isinstance(value, str | bytes),
@@ -121,11 +121,16 @@ def from_arrays(
     model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max")
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
+    return stored_at(path, "arrays", lambda place: convert(source, place, options, provenance, progress))
+
+
+def stored_at(path: AnyPath | None, name: str, build: Callable[[Path], Store]) -> Store:
+    """Build a store at a path; at None in a temporary directory, which is removed when the store is no longer used."""
     if path is not None:
-        return convert(source, path, options, provenance, progress)
+        return build(Path(path))
     folder = tempfile.mkdtemp(prefix="ooc-mdp-")
     try:
-        store = convert(source, Path(folder) / "arrays.store", options, provenance, progress)
+        store = build(Path(folder) / f"{name}.store")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

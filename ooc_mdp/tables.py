@@ -175,11 +175,11 @@ def convert(
     reading = ReadOptions(
         rewards=None if rewards is None else Path(rewards), reward_model=reward_model, normalize=normalize
     )
-    _refuse_taken(Path(store), overwrite)
+    refuse_taken(Path(store), overwrite)
     opened = open_source(fspath(source), format, reading)
     try:
         provenance = {"normalize": normalize, "reward_model": reward_model}
-        with _executor(workers) as executor:
+        with executor_of(workers) as executor:
             built = convert_source(
                 opened, store, options, provenance=provenance, progress=progress, executor=executor, note=note
             )
@@ -191,7 +191,7 @@ def convert(
         opened.close()
 
 
-def _refuse_taken(store: Path, overwrite: bool) -> None:
+def refuse_taken(store: Path, overwrite: bool) -> None:
     """Refuse, before any work, a place where no store can be written, or that another process writes or reads."""
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.transaction import check_destination
@@ -201,7 +201,7 @@ def _refuse_taken(store: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def _executor(workers: int | str | Client | None) -> Iterator[Executor | None]:
+def executor_of(workers: int | str | Client | None) -> Iterator[Executor | None]:
     """What computes and writes partitions; None for the threads of this process. Raises ClusterError, OptionsError."""
     if workers is None:
         yield None
@@ -283,7 +283,7 @@ def generate(
         raise OptionsError(_VIRTUAL_ALONE)
     if workers is not None and device not in ("auto", "cpu"):
         raise OptionsError(_WORKERS_ON_CPU.format(device=device))
-    _refuse_taken(Path(store), overwrite)
+    refuse_taken(Path(store), overwrite)
     problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
     options = options_of(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
     processes = workers if isinstance(workers, int) else None
@@ -291,7 +291,7 @@ def generate(
     if virtual:
         return generate_virtual(problem, Path(store), options, progress)
     if not isinstance(problem, DeviceProblem):
-        with _executor(workers) as executor:
+        with executor_of(workers) as executor:
             return generate_problem(problem, store, options, progress=progress, executor=executor)
     try:
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)

@@ -28,7 +28,7 @@ WRONG: dict[str, Any] = {
     "function": len,
     "environment": SimpleNamespace(observation_space=1, action_space=2, spec=SimpleNamespace(id="Taxi-v3")),
 }
-FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store", "allow_large")
+FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store", "allow_large", "per_state")
 OPTIONAL = {
     "discount", "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace",
     "time_limit", "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters",
@@ -43,7 +43,7 @@ ALSO: dict[str, str] = {
     "trace": "text", "stage": "text", "rewards": "text", "format": "text", "reward_model": "text", "problem": "text",
     "workers": "text", "device": "text", "dtype": "text", "grid": "list",
     "partition_grid": "list", "partition_shape": "list", "file": "text", "cache_sweep": "text",
-    "sizes": "text list", "priorities": "text list", "methods": "text list",
+    "rows": "function list", "sizes": "text list", "priorities": "text list", "methods": "text list",
 }  # fmt: skip
 """Kinds of values of WRONG that an argument accepts, or that are refused for what they say and not for their type."""
 
@@ -69,11 +69,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def one_action(states: np.ndarray) -> tuple[np.ndarray, ...]:
+    return states.reshape(-1, 1, 1), np.ones(1), np.ones((states.size, 1))
+
+
 def calls(place: Path) -> dict[str, tuple[Any, ...]]:
     return {
         "cache_sweep": (place / "s", 0.9),
         "convert": (place / "m.txt", place / "new"),
         "from_arrays": (np.ones((1, 2, 2)) / 2, np.ones(2)),
+        "from_rows": (2, one_action),
         "generate": ("GW-8x4", place / "new"),
         "open_problem": ("GW-8x4",),
         "open_result": (place / "r",),

@@ -20,7 +20,7 @@ from ooc_mdp.io.row_errors import RowErrors, line_of
 from ooc_mdp.io.row_kernels import NO_ERROR, RowArrays, RowRules, canonicalise, scan_rows
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, Block, FloatArray, IntArray, Rows
 
-__all__ = ["RawRows", "check_block", "check_rows"]
+__all__ = ["RawRows", "canonical_rows", "check_block", "check_rows"]
 
 _SECOND_TOLERANCE = ROW_SUM_TOLERANCE * 1.001
 """For rows in canonical form: a reader may have added up a row in another order."""
@@ -49,12 +49,29 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
         a reward, duration or value not finite. Its line is the position given with the row: a reader that gives
         bytes finds the line (`ooc_mdp.io.text.errors.error_at`).
     """
+    states = range(first_state, first_state + raw.action_ptr.size - 1)
+    checked, where = _canonical(path, states, raw, n_states, normalize)
+    largest = int(raw.successors[where]) if where >= 0 else -1
+    return Block(
+        first_state, checked, max_successor=largest, max_successor_line=line_of(raw.transition_positions, where)
+    )
+
+
+def canonical_rows(path: str, states: IntArray, raw: RawRows, *, n_states: int, normalize: bool) -> Rows:
+    """As :func:`check_block`, for the rows of any states, whose numbers are named in messages."""
+    return _canonical(path, states, raw, n_states, normalize)[0]
+
+
+def _canonical(
+    path: str, states: Sequence[int] | IntArray, raw: RawRows, n_states: int | None, normalize: bool
+) -> tuple[Rows, int]:
+    """Checked rows in canonical form, and the position of the largest successor (-1 if there is none)."""
     rows = _arrays(raw)
     n_rows = rows.successor_ptr.size - 1
     sums, rewards = np.zeros(n_rows), np.zeros(n_rows)
     rules = RowRules(-1 if n_states is None else n_states, ROW_SUM_TOLERANCE, bool(normalize), canonical=False)
     error, row, k, total, needs_canonical_form, where = scan_rows(rows, rules, sums, rewards)
-    errors = RowErrors(path, range(first_state, first_state + raw.action_ptr.size - 1), raw, rules)
+    errors = RowErrors(path, states, raw, rules)
     again = _repeated_label(raw)
     if again is not None and (error == NO_ERROR or again <= row):
         raise errors.at_row(again, "the state has an action of this number already; give each action once")
@@ -80,10 +97,7 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
         initial_values=_or_none(raw.initial_values),
         action_labels=_labels(raw),
     )
-    largest = int(rows.successors[where]) if where >= 0 else -1
-    return Block(
-        first_state, checked, max_successor=largest, max_successor_line=line_of(raw.transition_positions, where)
-    )
+    return checked, int(where)
 
 
 def check_rows(path: str, states: Sequence[int] | IntArray, rows: Rows, n_states: int) -> None:

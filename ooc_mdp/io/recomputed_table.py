@@ -25,7 +25,7 @@ from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import local_successors
 from ooc_mdp.io.conversion.write_store import Progress
 from ooc_mdp.io.first_pass import TableDescription, first_pass, summarise
-from ooc_mdp.model.mdp import IntArray, Rows
+from ooc_mdp.model.mdp import IntArray, Rows, joined_rows
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.state_order import GridOrder, StateOrder
 from ooc_mdp.model.table import Loader, Table
@@ -223,7 +223,7 @@ class RecomputedTable(Table):
         if pieces < 2:
             return self._piece(states)
         with ThreadPoolExecutor(pieces, thread_name_prefix="recompute") as pool:
-            return _joined(list(pool.map(self._piece, np.array_split(states, pieces))))
+            return joined_rows(list(pool.map(self._piece, np.array_split(states, pieces))))
 
     def _piece(self, states: IntArray) -> Rows:
         rows = self.problem.rows(states)
@@ -233,27 +233,3 @@ class RecomputedTable(Table):
             probabilities=rows.probabilities.astype(self._dtype, copy=False),
             rewards=rows.rewards.astype(self._dtype, copy=False),
         )
-
-
-def _joined(pieces: list[Rows]) -> Rows:
-    """Concatenate the rows of several runs of states."""
-
-    def together(name: str) -> npt.NDArray[Any] | None:
-        parts = [getattr(piece, name) for piece in pieces]
-        if all(part is None for part in parts):
-            return None
-        if any(part is None for part in parts):
-            default = np.ones if name == "durations" else np.zeros
-            parts = [
-                default(q.n_rows if name == "durations" else q.n_states) if part is None else part
-                for q, part in zip(pieces, parts, strict=True)
-            ]
-        return np.concatenate(parts)
-
-    def pointers(name: str) -> IntArray:
-        counts = [np.diff(getattr(piece, name)) for piece in pieces]
-        return np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-
-    names = ("successors", "probabilities", "rewards", "terminal_rewards", "durations", "initial_values")
-    arrays: dict[str, Any] = {name: together(name) for name in names}
-    return Rows(action_ptr=pointers("action_ptr"), successor_ptr=pointers("successor_ptr"), **arrays)

@@ -144,6 +144,9 @@ def canonicalise(successor_ptr, successors, probabilities):  # type: ignore[no-u
             if probabilities[k] == 0.0:
                 continue
             if end > begin and successors[k] <= out_successors[end - 1]:
+                if successors[k] == out_successors[end - 1]:
+                    out_probabilities[end - 1] += probabilities[k]
+                    continue
                 increasing = False
             out_successors[end] = successors[k]
             out_probabilities[end] = probabilities[k]

@@ -18,12 +18,14 @@ module knows no file and no partition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROW_SUM_TOLERANCE", "Block", "FloatArray", "IntArray", "Rows", "discounts"]
+__all__ = ["ROW_SUM_TOLERANCE", "Block", "FloatArray", "IntArray", "Rows", "discounts", "joined_rows"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -85,6 +87,33 @@ class Block:
     """Largest successor in the block (-1 if none), for sources that learn their number of states at the end."""
     max_successor_line: int | None = None
     """Line of that successor, counted from the start of the file."""
+
+
+def joined_rows(pieces: Sequence[Rows]) -> Rows:
+    """The rows of several runs of states, one after the other."""
+
+    def together(name: str) -> npt.NDArray[Any] | None:
+        parts = [getattr(piece, name) for piece in pieces]
+        if all(part is None for part in parts):
+            return None
+        return np.concatenate([_default(name, q) if x is None else x for q, x in zip(pieces, parts, strict=True)])
+
+    def pointers(name: str) -> IntArray:
+        counts = [np.diff(getattr(piece, name)) for piece in pieces]
+        return np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+
+    names = [field.name for field in fields(Rows) if not field.name.endswith("_ptr")]
+    arrays: dict[str, Any] = {name: together(name) for name in names}
+    return Rows(action_ptr=pointers("action_ptr"), successor_ptr=pointers("successor_ptr"), **arrays)
+
+
+def _default(name: str, rows: Rows) -> npt.NDArray[Any]:
+    """What an optional array that a piece lacks stands for."""
+    if name == "durations":
+        return np.ones(rows.n_rows)
+    if name == "action_labels":
+        return np.arange(rows.n_rows) - np.repeat(rows.action_ptr[:-1], np.diff(rows.action_ptr))
+    return np.zeros(rows.n_states)
 
 
 def discounts(gamma: float, durations: FloatArray) -> FloatArray:

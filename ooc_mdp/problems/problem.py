@@ -48,8 +48,9 @@ class Problem(Protocol):
     """Type in which probabilities and rewards are stored unless the user says otherwise."""
 
     @property
-    def row_bounds(self) -> RowBounds:
-        """What holds for all rows: chunks are laid out from it before the first row is computed."""
+    def row_bounds(self) -> RowBounds | None:
+        """What holds for all rows: chunks are laid out from it before the first row is computed; None: nothing is
+        known, and chunks that turn out to be laid out otherwise than the whole table are written again."""
         ...
 
     def rows(self, states: IntArray) -> Rows:

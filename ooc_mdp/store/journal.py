@@ -2,7 +2,8 @@
 
     line 1      what is being made: problem, parameters, options, versions
     others      one partition each, written when all of its chunks are: what the writer knows of it, and its chunks'
-                checksums; a later line about the same partition replaces an earlier one
+                checksums; a later line about the same partition replaces an earlier one. Where rows are added in
+                blocks, one block each, by its first state
 
 Each line begins with the crc32c of the rest. A line that was cut off, and all after it, do not count; whether chunks
 are what a line says is checked when a run goes on, so nothing needs to reach the disk in order. This module knows no

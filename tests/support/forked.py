@@ -7,6 +7,7 @@ spoil.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -14,14 +15,17 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import numpy as np
 from command_line import ooc
 from steps import When, at_entry, count_changes, kill
-from store_models import ModelProblem, ModelSource, random_model
+from store_models import ModelProblem, ModelSource, random_model, state_rows
 
+from ooc_mdp import StoreBuilder, from_rows
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.solver import session
 
 __all__ = [
+    "added_rows",
     "changes_of",
     "command_in_a_fork",
     "conversion",
@@ -29,6 +33,7 @@ __all__ = [
     "generation",
     "killed_at",
     "killed_at_entry",
+    "rows_of_function",
     "saving_command_in_a_fork",
     "succeed",
 ]
@@ -126,3 +131,19 @@ def generation(path: Path, resume: bool) -> None:
     """Generate a random model of 300 states into 30 partitions."""
     problem = ModelProblem(random_model(3, 300, durations=True, labels=True))
     generate(problem, path, ConvertOptions(partitions=30, threads=2, resume=resume))
+
+
+def rows_of_function(path: Path, resume: bool) -> None:
+    """Compute the rows of a random model of 300 states by a function, in 30 partitions."""
+    function = functools.partial(state_rows, random_model(3, 300, durations=True, labels=True))
+    from_rows(300, function, path=path, partitions=30, threads=2, resume=resume)
+
+
+def added_rows(path: Path, resume: bool) -> None:
+    """Add the rows of the same model in blocks of ten states at most, those that are missing, and commit."""
+    model = random_model(3, 300, durations=True, labels=True)
+    with StoreBuilder(path, 300, resume=resume, partitions=30, threads=2) as builder:
+        for begin, end in builder.missing():
+            for first in range(begin, end, 10):
+                builder.add_rows(first, state_rows(model, np.arange(first, min(first + 10, end))))
+        builder.commit()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.source import BlockReader
+from ooc_mdp.io.state_rows import StateRows
 from ooc_mdp.model.mdp import Block, Rows
 from ooc_mdp.problems.problem import RowBounds
 from ooc_mdp.store import Store
@@ -158,6 +159,21 @@ class ModelProblem:
 
     def geometry(self) -> dict[str, Any] | None:
         return None
+
+
+def state_rows(model: Model, numbers: np.ndarray) -> StateRows:
+    """The rows of some states of a model as a user's function gives them."""
+    rows = model.rows(numbers)
+    return StateRows(
+        rows.successors,
+        rows.probabilities,
+        rows.rewards,
+        actions=np.diff(rows.action_ptr),
+        transitions=np.diff(rows.successor_ptr),
+        terminal_rewards=rows.terminal_rewards,
+        durations=rows.durations,
+        action_labels=rows.action_labels,
+    )
 
 
 def model_in(store: Store) -> Model:

@@ -6,6 +6,7 @@ an error: complex numbers, bools, text, objects, long doubles, masked arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["check_type", "csr_arrays", "dense_array"]
+__all__ = ["check_type", "csr_arrays", "dense_array", "exact_floats"]
+
+_EXACT = 2.0**53
+"""Integers below this are float64 numbers."""
 
 
 def dense_array(path: str, name: str, value: Any) -> np.ndarray[Any, Any]:
@@ -33,6 +37,33 @@ def check_type(path: str, name: str, matrix: Any) -> None:
         raise InputError(
             path, f"{name} has dtype {dtype}; probabilities and rewards are numbers: integers or floats up to float64"
         )
+
+
+def exact_floats(
+    path: str, name: str, values: np.ndarray[Any, Any], place: Callable[[int], str] | None = None
+) -> FloatArray:
+    """Numbers as float64, of whatever type `check_type` accepts.
+
+    Parameters
+    ----------
+    place : how a user writes the i-th element in C order; by its index in the array by default.
+
+    Raises
+    ------
+    InputError : float64 does not hold an integer exactly.
+    """
+    floats = values.astype(np.float64, copy=False)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+        for i in map(int, np.flatnonzero(np.abs(floats) >= _EXACT)):
+            given, rounded = int(values.flat[i]), int(floats.flat[i])
+            if given != rounded:
+                index = ", ".join(str(int(k)) for k in np.unravel_index(i, values.shape))
+                raise InputError(
+                    path,
+                    f"{place(i) if place else f'{name}[{index}]'} is {given}, which float64 would round to {rounded}; "
+                    "scale the numbers down, or give them as floats if the difference does not matter",
+                )
+    return floats
 
 
 def csr_arrays(matrix: Any) -> tuple[IntArray, IntArray, FloatArray]:

@@ -48,7 +48,7 @@ from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
-__all__ = ["ProblemPartitions", "generate", "known_schema", "mean_bytes", "partition_problem"]
+__all__ = ["ProblemPartitions", "generate", "known_schema", "mean_bytes", "open_journal", "partition_problem"]
 
 _SAMPLE = 4096
 """States whose rows are computed to estimate the bytes per state."""
@@ -113,7 +113,7 @@ def _write(
     run = _Run(options.resume)
     with (
         atomic_directory(path, options.overwrite, resume=options.resume, keep_partial=run.keep_partial) as root,
-        _journal(root, header, options.resume) as run.journal,
+        open_journal(root, header, options.resume) as run.journal,
     ):
         schema = known_schema(problem, options.stored_dtype)
         write_store(root, order, arrays, description, schema, executor, progress, run.journal)
@@ -123,6 +123,8 @@ def known_schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:
     """The schema of the store as far as the problem states it."""
     stated = problem.row_bounds
     schema = TableSchema(problem.n_states, dtype, problem.dyadic_probabilities)
+    if stated is None:
+        return schema
     if stated.uniform_actions:
         schema = replace(schema, actions=stated.max_actions)
     if stated.uniform_successors:
@@ -133,6 +135,8 @@ def known_schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:
 def _check_bounds(problem: Problem, rows: Rows, states: IntArray, p: int) -> None:
     """Check the rows of partition p against the bounds that the problem states; raises InputError."""
     stated = problem.row_bounds
+    if stated is None:
+        return
 
     def error(place: str, found: str, bound: str) -> InputError:
         return InputError(problem.name, f"partition {p}, {place} has {found}; row_bounds states {bound}: correct one")
@@ -216,8 +220,13 @@ def _header(
     }
 
 
-def _journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
-    """The journal of a new directory, or of one that a run with the same header left."""
+def open_journal(root: Path, header: Mapping[str, Any], resume: bool) -> Journal:
+    """The journal of a directory, which is emptied, or which a run with the same header left.
+
+    Raises
+    ------
+    StoreError : a run with another header left it.
+    """
     journal = Journal.resume(root) if resume else None
     if journal is None:
         with closing(OpenDirectory(root, follow=False)) as directory:

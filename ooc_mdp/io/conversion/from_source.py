@@ -47,7 +47,7 @@ from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 
-__all__ = ["convert"]
+__all__ = ["convert", "write_spooled"]
 
 
 def convert(
@@ -89,22 +89,39 @@ def convert(
         scratch.mkdir()
         spool = Spool(_read_all(source, scratch, options, progress))
         n_states = _check_states(source, spool)
-        order, method = _partition_source(spool, n_states, options)
-        if executor is None:
-            _plan(spool, order, n_states, options, note)
-
-        axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
-        description = StoreDescription(
-            sense=options.sense or "max",
-            partitioning=method,
-            provenance={"source": source.path, "format": source.format, **(provenance or {})},
-            geometry=axes or None,
-        )
-        schema = _schema(spool, order, options.stored_dtype)
-        arrays = _SpooledPartitions(spool, order, n_states, options.stored_dtype, source.path)
-        write_store(root, order, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
+        origin = {"source": source.path, "format": source.format, **(provenance or {})}
+        write_spooled(root, spool, n_states, options, origin, progress, geometry, executor, note)
         shutil.rmtree(scratch)
     return open_store(path)
+
+
+def write_spooled(
+    root: Path,
+    spool: Spool,
+    n_states: int,
+    options: ConvertOptions,
+    provenance: Mapping[str, Any],
+    progress: Progress | None = None,
+    geometry: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
+    note: Callable[[str], None] | None = None,
+) -> None:
+    """Pass 2: write the rows of a spool as a store into the directory `root`; see :func:`convert`.
+
+    Parameters
+    ----------
+    provenance : its "source" is named in messages.
+    """
+    order, method = _partition_source(spool, n_states, options)
+    if executor is None:
+        _plan(spool, order, n_states, options, note)
+    axes = {**(geometry or {}), **({"shape": list(options.shape)} if options.shape else {})}
+    description = StoreDescription(
+        sense=options.sense or "max", partitioning=method, provenance=provenance, geometry=axes or None
+    )
+    schema = _schema(spool, order, options.stored_dtype)
+    arrays = _SpooledPartitions(spool, order, n_states, options.stored_dtype, provenance["source"])
+    write_store(root, order, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
 
 
 @dataclass(frozen=True, slots=True)
