@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
-    from ooc_mdp.array_tables import from_arrays
+    from ooc_mdp.array_tables import from_arrays, from_gymnasium
     from ooc_mdp.errors import (
         ClusterError,
         InputError,
@@ -55,6 +55,7 @@ __all__ = [
     "cache_sweep",
     "convert",
     "from_arrays",
+    "from_gymnasium",
     "from_rows",
     "generate",
     "open_problem",
@@ -70,7 +71,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
-    "ooc_mdp.array_tables": ("from_arrays",),
+    "ooc_mdp.array_tables": ("from_arrays", "from_gymnasium"),
     "ooc_mdp.errors": (
         "ClusterError",
         "InputError",

@@ -151,9 +151,7 @@ def _is_path(value: Any) -> bool:
 def _of_model(value: Any) -> str:
     """What to do with a model in memory, which has to become a store first."""
     if hasattr(value, "observation_space") and hasattr(value, "action_space"):
-        spec = getattr(value, "spec", None)
-        name = getattr(spec, "id", None) or "ENV-ID"
-        return f"convert the environment by its registered name: ooc_mdp.convert('gymnasium:{name}', 'model.zarr')"
+        return "give the store of the environment's table P: ooc_mdp.from_gymnasium(env)"
     if isinstance(value, tuple | list | dict | np.ndarray):
         return (
             "give the store of the arrays: ooc_mdp.from_arrays(P, R) with P of shape (actions, states, states) or "

@@ -1,4 +1,4 @@
-"""`from_arrays`: the store of a model that is in memory as NumPy arrays or SciPy matrices."""
+"""`from_arrays` and `from_gymnasium`: the store of a model in memory, as arrays or as an environment's table P."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from ooc_mdp.io.arrays.memory import Terminal
     from ooc_mdp.store import Store
 
-__all__ = ["Arrays", "from_arrays", "is_array", "rewards_apart", "stored_at"]
+__all__ = ["Arrays", "from_arrays", "from_gymnasium", "is_array", "rewards_apart", "stored_at"]
 
 TERMINAL = Kind(
     lambda value: isinstance(value, Mapping | Set | Sequence | np.ndarray) and not isinstance(value, str | bytes),
     "a list of states, or a dict of their values",
+)
+ENVIRONMENT = Kind(
+    lambda value: hasattr(value, "unwrapped") or hasattr(value, "P"),
+    "an environment, such as gymnasium.make('FrozenLake-v1')",
 )
 Arrays = np.ndarray[Any, Any] | Sequence[Any]
 """P or R: an array, a SciPy matrix, or a list of them."""
@@ -122,6 +126,65 @@ def from_arrays(
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
     return stored_at(path, "arrays", lambda place: convert(source, place, options, provenance, progress))
+
+
+@with_table_keywords
+@check_types(
+    env=ENVIRONMENT,
+    normalize=FLAG,
+    path=maybe(PATH),
+    overwrite=FLAG,
+    progress=maybe(FUNCTION),
+    note=maybe(FUNCTION),
+    **TABLE_KINDS,
+)
+def from_gymnasium(
+    env: Any,
+    *,
+    normalize: bool = False,
+    path: AnyPath | None = None,
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+    note: Callable[[str], None] | None = None,
+    **table: Unpack[TableKeywords],
+) -> Store:
+    """Build a store from the transition table P of a Gymnasium environment.
+
+    Parameters
+    ----------
+    env : an environment whose ``unwrapped`` has P, such as FrozenLake, CliffWalking or Taxi; it is not stepped, and
+        stays open. Wrappers such as TimeLimit do not matter; those that change rewards or actions are refused.
+        P[s][a] is a list of (probability, next state, reward, done); an action that is missing or None, or whose
+        rewards are -inf (inf where the sense is "min"), is not available.
+    note : called with what the environment has and the store does not keep, and with the memory plan.
+    normalize, path, overwrite, progress : as for :func:`from_arrays`.
+    **table : see :class:`TableKeywords`.
+
+    Returns
+    -------
+    Store : with one more state, the last, where an episode ends in a state that it could also go on from.
+
+    Raises
+    ------
+    InputError : the environment has no table P, or one that breaks a rule.
+    OptionsError : options contradict each other.
+    StoreError : the store exists, is in use or cannot be written.
+    """
+    from ooc_mdp.io.conversion import convert
+    from ooc_mdp.io.conversion.options import options_of
+    from ooc_mdp.io.gymnasium import open_environment
+    from ooc_mdp.io.source import ReadOptions
+
+    options = options_of(table, default_dtype="float64", overwrite=overwrite)
+    source = open_environment(env, ReadOptions(normalize=normalize, sense=options.sense or "max"))
+    provenance = {"normalize": normalize}
+    store = stored_at(
+        path, "environment", lambda place: convert(source, place, options, provenance, progress, note=note)
+    )
+    left_out = source.left_out.sentence(source.path)
+    if note is not None and left_out is not None:
+        note(left_out)
+    return store
 
 
 def stored_at(path: AnyPath | None, name: str, build: Callable[[Path], Store]) -> Store:

@@ -173,7 +173,10 @@ def convert(
 
     options = options_of(table, default_dtype="float64", grid=grid, overwrite=overwrite)
     reading = ReadOptions(
-        rewards=None if rewards is None else Path(rewards), reward_model=reward_model, normalize=normalize
+        rewards=None if rewards is None else Path(rewards),
+        reward_model=reward_model,
+        normalize=normalize,
+        sense=options.sense or "max",
     )
     refuse_taken(Path(store), overwrite)
     opened = open_source(fspath(source), format, reading)

@@ -43,7 +43,7 @@ ALSO: dict[str, str] = {
     "trace": "text", "stage": "text", "rewards": "text", "format": "text", "reward_model": "text", "problem": "text",
     "workers": "text", "device": "text", "dtype": "text", "grid": "list",
     "partition_grid": "list", "partition_shape": "list", "file": "text", "cache_sweep": "text",
-    "rows": "function list", "sizes": "text list", "priorities": "text list", "methods": "text list",
+    "rows": "function list", "env": "", "sizes": "text list", "priorities": "text list", "methods": "text list",
 }  # fmt: skip
 """Kinds of values of WRONG that an argument accepts, or that are refused for what they say and not for their type."""
 
@@ -78,6 +78,7 @@ def calls(place: Path) -> dict[str, tuple[Any, ...]]:
         "cache_sweep": (place / "s", 0.9),
         "convert": (place / "m.txt", place / "new"),
         "from_arrays": (np.ones((1, 2, 2)) / 2, np.ones(2)),
+        "from_gymnasium": (SimpleNamespace(P={0: {0: [(1.0, 0, 0.0, False)]}}),),
         "from_rows": (2, one_action),
         "generate": ("GW-8x4", place / "new"),
         "open_problem": ("GW-8x4",),
@@ -119,7 +120,7 @@ def test_an_argument_of_a_wrong_type_is_refused_by_name_with_its_type(place: Pat
 @pytest.mark.parametrize("name", ["solve", "verify", "convert"])
 def test_a_model_in_memory_is_refused_with_the_way_to_a_store(place: Path, name: str) -> None:
     call, (_, *others) = getattr(ooc_mdp, name), calls(place)[name]
-    with pytest.raises(OptionsError, match=r"ooc_mdp\.convert\('gymnasium:Taxi-v3', 'model\.zarr'\)"):
+    with pytest.raises(OptionsError, match=r"ooc_mdp\.from_gymnasium\(env\)"):
         call(WRONG["environment"], *others)
     with pytest.raises(OptionsError, match=r"ooc_mdp\.from_arrays\(P, R\) with P of shape"):
         call((np.ones((1, 2, 2)), np.ones(2)), *others)

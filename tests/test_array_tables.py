@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.array_tables import _remove
-from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.errors import InputError, OptionsError, StoreError
 
 FOREST_P = np.array([[[0.1, 0.9, 0], [0.1, 0, 0.9], [0.1, 0, 0.9]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]])
 FOREST_R = np.array([[0, 0], [0, 1], [4, 2]])
@@ -125,3 +126,37 @@ def test_a_store_at_a_path_stays_and_is_not_replaced_unasked(tmp_path):
 def test_p_without_rewards_is_refused_with_the_call_that_works(second):
     with pytest.raises(OptionsError, match=r"no array of rewards; give solve\(P, R, discount=0\.9\)"):
         ooc_mdp.solve(FOREST_P, second, discount=0.9)
+
+
+def test_an_environment_is_solved_as_it_is_wrapped():
+    gymnasium = pytest.importorskip("gymnasium")
+    env = gymnasium.make("FrozenLake-v1", desc=["SF", "HG"], is_slippery=False, max_episode_steps=5)
+    assert env is not env.unwrapped
+    solution = ooc_mdp.solve(ooc_mdp.from_gymnasium(env), discount=0.5, epsilon=1e-9)
+    assert solution.values == pytest.approx([0.5, 1.0, 0.0, 0.0], abs=1e-9)
+    assert solution.actions[:2].tolist() == [2, 1]
+    env.reset(seed=1)  # it is still open
+
+
+def test_a_wrapper_that_changes_rewards_is_refused():
+    gymnasium = pytest.importorskip("gymnasium")
+    env = gymnasium.wrappers.TransformReward(gymnasium.make("FrozenLake-v1"), lambda reward: 2 * reward)
+    with pytest.raises(InputError, match=r"FrozenLake-v1: the wrapper TransformReward changes rewards.*env\.unwrapped"):
+        ooc_mdp.from_gymnasium(env)
+
+
+def test_an_environment_without_a_table_is_refused():
+    class Continuous:
+        unwrapped = None
+
+    Continuous.unwrapped = Continuous()
+    with pytest.raises(InputError, match="gymnasium:Continuous: Continuous has no transition table P"):
+        ooc_mdp.from_gymnasium(Continuous())
+
+
+def test_an_infinite_reward_forbids_an_action_of_a_minimised_environment(tmp_path):
+    P = {0: {0: [(1.0, 0, math.inf, False)], 3: [(1.0, 0, 2.0, False)]}}
+    store = ooc_mdp.from_gymnasium(SimpleNamespace(P=P), sense="min", path=tmp_path / "s")
+    solution = ooc_mdp.solve(store, discount=0.5, epsilon=1e-9)
+    assert solution.values == pytest.approx([4.0], abs=1e-8)
+    assert solution.actions.tolist() == [3]

@@ -57,7 +57,7 @@ def test_a_function_of_states_and_a_function_of_one_state_give_the_same_proved_v
     assert not (tmp_path / "s.partial").exists()
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
 def test_rows_come_back_from_the_store_as_the_function_gave_them(seed, n, partitions, durations, dense):
     model = random_model(seed, n, durations=durations, labels=not dense)

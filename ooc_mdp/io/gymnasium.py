@@ -22,6 +22,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -35,7 +36,7 @@ from ooc_mdp.io.left_out import INITIAL_STATES, LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 
-__all__ = ["GYMNASIUM", "GymnasiumFormat"]
+__all__ = ["GYMNASIUM", "GymnasiumFormat", "environment_name", "open_environment"]
 
 _PREFIX = "gymnasium:"
 _WORDS = {"true": True, "false": False, "none": None}
@@ -71,8 +72,8 @@ def _arguments(source: str, query: str) -> dict[str, Any]:
     return arguments
 
 
-def _table(source: str) -> tuple[TransitionTable, bool]:
-    """P of the environment, compared with its spaces, and whether it has a distribution of initial states."""
+def _made(source: str) -> Any:
+    """The environment that a source names."""
     try:
         import gymnasium
     except ModuleNotFoundError:
@@ -81,18 +82,46 @@ def _table(source: str) -> tuple[TransitionTable, bool]:
     arguments = _arguments(source, query)
     make: Any = gymnasium.make
     try:  # runs the environment's own code, which may raise anything
-        env = make(name, **arguments)
-        try:
-            own = env.unwrapped
-            table, states, actions = (getattr(own, each, None) for each in ("P", "observation_space", "action_space"))
-            starts = getattr(own, "initial_state_distrib", None) is not None
-        finally:
-            env.close()
+        return make(name, **arguments)
     except (Exception, SystemExit) as error:
-        why = str(error)[:400] or "no message"
-        raise InputError(source, f"gymnasium.make({name!r}) failed: {type(error).__name__}: {why}") from None
-    _check_kind(source, name, table)
-    return TransitionTable(source, table, _count(source, states), _count(source, actions)), starts
+        raise _failed(source, f"gymnasium.make({name!r})", error) from None
+
+
+def _failed(source: str, what: str, error: BaseException) -> InputError:
+    return InputError(source, f"{what} failed: {type(error).__name__}: {str(error)[:400] or 'no message'}")
+
+
+def _table(source: str, env: Any, sense: str) -> tuple[TransitionTable, bool]:
+    """P of an environment, compared with its spaces, and whether it has a distribution of initial states."""
+    try:  # properties of the environment's own
+        own = getattr(env, "unwrapped", env)
+        table, states, actions = (getattr(own, each, None) for each in ("P", "observation_space", "action_space"))
+        starts = getattr(own, "initial_state_distrib", None) is not None
+    except (Exception, SystemExit) as error:
+        raise _failed(source, "reading P", error) from None
+    _check_kind(source, environment_name(env), table)
+    _refuse_wrappers(source, env)
+    return TransitionTable(source, table, _count(source, states), _count(source, actions), sense), starts
+
+
+def environment_name(env: Any) -> str:
+    """The name by which an environment is registered, or that of its class."""
+    name = getattr(getattr(env, "spec", None), "id", None)
+    return name if isinstance(name, str) else type(getattr(env, "unwrapped", env)).__name__
+
+
+def _refuse_wrappers(source: str, env: Any) -> None:
+    """Refuse wrappers that change rewards or actions, of which P knows nothing."""
+    while hasattr(env, "env"):
+        changed = {"RewardWrapper": "rewards", "ActionWrapper": "actions"}
+        for base in type(env).__mro__:
+            if base.__name__ in changed:
+                raise InputError(
+                    source,
+                    f"the wrapper {type(env).__name__} changes {changed[base.__name__]}, of which P of the environment "
+                    "inside knows nothing; give env.unwrapped, or make the change in P",
+                )
+        env = env.env
 
 
 def _check_kind(source: str, name: str, table: Any) -> None:
@@ -143,6 +172,7 @@ def _redirected(table: TransitionTable, raw: RawRows) -> tuple[RawRows, int]:
         successors=np.where(elsewhere, n, successors)[keep],
         probabilities=probabilities[keep],
         transition_rewards=rewards[keep],
+        action_labels=None if raw.action_labels is None else raw.action_labels[keep_row],
     )
     return redirected, counts.size
 
@@ -152,11 +182,11 @@ class _GymnasiumSource:
 
     format = "gymnasium"
 
-    def __init__(self, source: str, options: ReadOptions) -> None:
+    def __init__(self, source: str, env: Any, options: ReadOptions) -> None:
         self.path = source
         self.left_out = LeftOut()
         self._options = options
-        table, starts = _table(source)
+        table, starts = _table(source, env, options.sense)
         if starts:
             self.left_out.add(INITIAL_STATES)
         raw = table.raw()
@@ -203,6 +233,7 @@ def _sliced(raw: RawRows, first: int, last: int) -> RawRows:
         successors=raw.successors[part],
         probabilities=raw.probabilities[part],
         transition_rewards=None if rewards is None else rewards[part],
+        action_labels=None if raw.action_labels is None else raw.action_labels[action_ptr[0] : action_ptr[-1]],
     )
 
 
@@ -225,7 +256,17 @@ class GymnasiumFormat:
         MissingExtraError : Gymnasium is not installed.
         InputError : an unknown environment or argument, or one without a table P.
         """
-        return _GymnasiumSource(source, options)
+        env = _made(source)
+        try:
+            return _GymnasiumSource(source, env, options)
+        finally:
+            with suppress(Exception):  # the environment's own code, when nothing is asked of it any more
+                env.close()
+
+
+def open_environment(env: Any, options: ReadOptions) -> Source:
+    """Read the table of an environment, wrapped or not, which stays open; raises InputError as for a named one."""
+    return _GymnasiumSource(_PREFIX + environment_name(env), env, options)
 
 
 GYMNASIUM = GymnasiumFormat()

@@ -4,7 +4,8 @@
 
     states    a list: 0, 1, ...; a dictionary with integer keys: these, which must be 0, 1, ..., n-1 in any order;
               a dictionary with other keys (tuples, strings): state i is its i-th entry
-    actions   of each state, a list or a dictionary with the keys 0, 1, ... in any order
+    actions   of each state, a list, or a dictionary by their numbers; an action that is missing, None, or of which
+              every reward is the infinity that is never best (-inf for "max", inf for "min") is not available
     entries   a real number, a state of P, a real number and a bool
 
 Dictionaries are read by their entries: a defaultdict would add the state that it is asked for.
@@ -13,9 +14,10 @@ This module knows no environment and does not redirect the transitions that are 
 
 from __future__ import annotations
 
+import math
 import reprlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number, Real
 from typing import Any
 
@@ -53,18 +55,21 @@ class TransitionTable:
     source : named in messages.
     table : P.
     n_states, n_actions : those of the environment's spaces, None where they do not say.
+    sense : "max" or "min".
 
     Raises
     ------
     InputError : a key, a type, a successor or a count that is not as the module describes.
     """
 
-    def __init__(self, source: str, table: Any, n_states: int | None, n_actions: int | None) -> None:
+    def __init__(self, source: str, table: Any, n_states: int | None, n_actions: int | None, sense: str) -> None:
         self._source = source
+        self._forbidden = -math.inf if sense == "max" else math.inf
         self._n_actions = n_actions
         self._numbers: dict[Any, int] | None = None
         """Number of each state, where the keys of P are no integers."""
         self._action_ptr = array("q", [0])
+        self._labels = array("q")
         self._successor_ptr = array("q", [0])
         self._successors = array("q")
         self._probabilities = array("d")
@@ -90,6 +95,7 @@ class TransitionTable:
             successors=np.array(self._successors, np.int64),
             probabilities=np.array(self._probabilities, np.float64),
             transition_rewards=np.array(self._rewards, np.float64),
+            action_labels=np.array(self._labels, np.int64),
         )
 
     def _error(self, message: str) -> InputError:
@@ -119,12 +125,15 @@ class TransitionTable:
             return list(value)
         raise self._error(f"{what} is a {_kind(value)}; it must be a dictionary or a list")
 
-    def _numbered(self, what: str, items: list[tuple[Any, Any]]) -> list[Any]:
-        for key, _ in items:
+    def _check_keys(self, what: str, keys: Iterable[Any]) -> None:
+        for key in keys:
             if not _is_integer(key):
                 raise self._error(
                     f"{what} has the key {reprlib.repr(key)}, a {_kind(key)}; its keys must be 0, 1, 2, ..."
                 )
+
+    def _numbered(self, what: str, items: list[tuple[Any, Any]]) -> list[Any]:
+        self._check_keys(what, [key for key, _ in items])
         found = {int(key): value for key, value in items}
         for number in range(len(found)):
             if number not in found:
@@ -134,19 +143,40 @@ class TransitionTable:
         return [found[number] for number in range(len(found))]
 
     def _add_state(self, what: str, value: Any) -> None:
-        actions = self._listed(what, value)
-        if self._n_actions is not None and len(actions) > self._n_actions:
-            raise self._error(f"{what} has {len(actions)} actions, the action space {self._n_actions}")
-        for action, entries in enumerate(actions):
+        for action, entries in self._actions(what, value):
             name = f"{what}[{action}]"
+            if entries is None:
+                continue
             if not _is_list(entries):
                 raise self._error(
-                    f"{name} is a {_kind(entries)}; it must be a list of (probability, state, reward, done)"
+                    f"{name} is a {_kind(entries)}; it must be a list of (probability, state, reward, done), or None "
+                    "where the action is not available"
                 )
+            before = len(self._successors)
             for entry in entries:
                 self._add(name, entry)
+            if len(entries) and all(reward == self._forbidden for reward in self._rewards[before:]):
+                for kept in (self._successors, self._probabilities, self._rewards, self._done):
+                    del kept[before:]
+                continue
+            self._labels.append(action)
             self._successor_ptr.append(len(self._successors))
         self._action_ptr.append(len(self._successor_ptr) - 1)
+
+    def _actions(self, what: str, value: Any) -> list[tuple[int, Any]]:
+        """Numbers and entries of a state's actions, ascending."""
+        if isinstance(value, Mapping):
+            self._check_keys(what, value)
+            actions = sorted((int(key), entries) for key, entries in value.items())
+        else:
+            actions = list(enumerate(self._listed(what, value)))
+        for number, _ in actions[:1] + actions[-1:]:
+            if number < 0 or (self._n_actions is not None and number >= self._n_actions):
+                space = f"the action space has {self._n_actions} actions, from 0 on"
+                raise self._error(
+                    f"{what} has an action {number}; {'actions are numbered from 0' if number < 0 else space}"
+                )
+        return actions
 
     def _add(self, name: str, entry: Any) -> None:
         if not _is_list(entry) or len(entry) != 4:

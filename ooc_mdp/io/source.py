@@ -34,6 +34,8 @@ class ReadOptions:
     """Name of the reward structure to read, where the source has several (UMB, DRN, PRISM)."""
     normalize: bool = False
     """Divide each row by its sum instead of refusing one that does not sum to 1."""
+    sense: str = "max"
+    """ "max" or "min": which infinite reward means that an action is not available."""
     segment_bytes: int = 16 << 20
     """Bytes of text that one block reader parses."""
 

@@ -16,6 +16,8 @@ from ooc_mdp.errors import MissingExtraError
 from ooc_mdp.io.gymnasium import GYMNASIUM
 from ooc_mdp.io.source import ReadOptions
 
+LOOP_OF_ACTION = [(1.0, 0, 1.0, False)]
+
 
 class FakeEnvironment:
     """What gymnasium.make returns, with a table of our own."""
@@ -98,7 +100,7 @@ def test_a_bandit_whose_only_state_is_entered_done_pays_once(made):
     ("table", "said"),
     [
         ({0: {0: [(1.0, 0, 0.0)]}}, "must hold (probability, state, reward, done)"),
-        ({0: {1: [(1.0, 0, 0.0, False)]}}, "its keys must be 0, 1, 2"),
+        ({0: {-1: [(1.0, 0, 0.0, False)]}}, "P[0] has an action -1; actions are numbered from 0"),
         ({0: {0: [(1.0, 5, 0.0, False)]}}, "leads to state 5, but has only 1 states"),
         ({0: {0: [(1.0, -1, 0.0, False)]}}, "state 0, action 0: successor -1 is negative"),
         ({0: {0: [(0.5, 0, 0.0, False)]}}, "probabilities sum to 0.5"),
@@ -201,7 +203,6 @@ LOOP = {0: [(1.0, 0, 0.0, False)]}
         ({(0,): {0: [(1.0, [0], 0.0, False)]}}, "P[(0,)][0] leads to [0], a list, which is no key of P"),
         ({0: {"left": LOOP[0]}}, "P[0] has the key 'left', a str; its keys must be 0, 1, 2"),
         ({0: {0.0: LOOP[0]}}, "P[0] has the key 0.0, a float"),
-        ({0: {0: LOOP[0], 2: LOOP[0]}}, "P[0] has no entry 1"),
         ({0: {0: {0: LOOP[0][0]}}}, "P[0][0] is a dict; it must be a list"),
         ({0: {0: set(LOOP[0])}}, "P[0][0] is a set; it must be a list"),
         ({0: {0: LOOP[0][0]}}, "P[0][0] holds 1.0"),
@@ -232,7 +233,7 @@ def test_the_environments_spaces_are_compared_with_the_table(made):
         ({"observation_space": spaces.Discrete(2)}, "P has 1 states, the observation space 2"),
         ({"observation_space": SimpleNamespace(n=3)}, "P has 1 states, the observation space 3"),
         ({"observation_space": spaces.Discrete(1, start=1)}, "begins with 1"),
-        ({"action_space": spaces.Discrete(1)}, "P[0] has 2 actions, the action space 1"),
+        ({"action_space": spaces.Discrete(1)}, "P[0] has an action 1; the action space has 1 actions, from 0 on"),
     ):
         made(table, **wrong)
         assert said in str(refusal(GYMNASIUM, "gymnasium:Any-v0"))
@@ -275,3 +276,28 @@ def test_without_gymnasium_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtraError, match=r"ooc-mdp\[gymnasium\]"):
         GYMNASIUM.open("gymnasium:FrozenLake-v1", ReadOptions())
+
+
+@pytest.mark.parametrize(
+    ("actions", "labels"),
+    [
+        ({0: LOOP_OF_ACTION, 2: LOOP_OF_ACTION}, [0, 2]),
+        ({2: LOOP_OF_ACTION, 1: LOOP_OF_ACTION}, [1, 2]),
+        ([LOOP_OF_ACTION, None, LOOP_OF_ACTION], [0, 2]),
+        ({0: None, 1: LOOP_OF_ACTION}, [1]),
+        ([[(0.5, 0, -np.inf, False), (0.5, 1, -np.inf, True)], LOOP_OF_ACTION], [1]),
+    ],
+)
+def test_actions_that_are_missing_none_or_infinitely_bad_are_not_available(made, actions, labels):
+    made({0: actions, 1: {0: [(1.0, 1, 0.0, True)]}})
+    (block,) = GYMNASIUM.open("gymnasium:Any-v0", ReadOptions()).blocks()
+    rows = block().rows
+    assert rows.action_ptr.tolist() == [0, len(labels), len(labels)]
+    assert rows.action_labels.tolist() == labels
+
+
+def test_an_infinite_reward_beside_a_finite_one_is_refused(made):
+    made({0: {0: [(0.5, 0, -np.inf, False), (0.5, 0, 1.0, False)]}})
+    assert "state 0, action 0: reward of successor 0 is -inf" in str(refusal(GYMNASIUM, "gymnasium:Any-v0"))
+    made({0: {0: [(1.0, 0, np.inf, False)]}})
+    assert "reward of successor 0 is inf" in str(refusal(GYMNASIUM, "gymnasium:Any-v0"))
