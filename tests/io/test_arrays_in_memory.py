@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 from array_layouts import FORMS, Given, Typed, given_models, meaning, typed
-from format_checks import SIZES, rows_of
+from format_checks import SIZES, peak_bytes, rows_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ooc_mdp.errors import InputError, OptionsError
+from ooc_mdp.errors import InputError, MemoryBudgetError, OptionsError
+from ooc_mdp.io.arrays.copy_memory import copy_plan
 from ooc_mdp.io.arrays.memory import ArrayModel, open_arrays
 from ooc_mdp.io.source import ReadOptions
+from ooc_mdp.runtime import memory_plan
 
 P = np.array([[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0], [0.25, 0.5, 0.25], [1.0, 0, 0]]])
 """Two actions, three states: (actions, states, states)."""
@@ -213,3 +215,46 @@ def test_arrays_of_the_user_are_not_changed():
     for old, new in zip(before, matrices, strict=True):
         assert (old != new).nnz == 0
         assert old.nnz == new.nnz
+
+
+BIG = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("P", "R", "keywords", "place"),
+    [
+        (P, np.array([[0, 1], [2, BIG], [4, 5]]), {}, r"R\[1, 1\]"),
+        (P, np.array([0, 0, BIG]), {}, r"R\[2\]"),
+        (P, [np.where(P[0] > 0.9, BIG, 0), np.zeros((3, 3), int)], {}, r"R\[0\]\[1, 1\]"),
+        (P, [sparse.csr_array(np.where(each > 0.9, BIG, 0)) for each in P], {}, r"R\[0\]\[1, 1\]"),
+        (P, [[0, 1], [2, None], [4, BIG]], {}, r"R\[2, 1\]"),
+        (P * [[[1], [1], [0]]], np.zeros((3, 2)), {"terminal": {2: BIG}}, r"the values of terminal\[0\]"),
+    ],
+)
+def test_integers_that_float64_would_round_are_refused_by_index(P, R, keywords, place):
+    with pytest.raises(InputError, match=rf"{place} is {BIG}, which float64 would round to {BIG - 1}; scale"):
+        open_arrays(ArrayModel(P, R, **keywords), ReadOptions())
+    exact = open_arrays(ArrayModel(np.eye(2)[None], np.array([2**60, -(2**53)])), ReadOptions())
+    assert exact._raw.row_rewards.tolist() == [2.0**60, -(2.0**53)]
+
+
+@pytest.mark.parametrize("given", ["dense", "sparse", "transitions", "state-first"])
+def test_the_copy_of_the_arrays_stays_within_its_plan(given):
+    rng = np.random.default_rng(1)
+    n, a = 400, 3
+    dense = rng.random((a, n, n)) * (rng.random((a, n, n)) < 0.3) + np.eye(n)
+    model = {
+        "dense": (dense, np.zeros((n, a))),
+        "sparse": ([sparse.csr_matrix(each) for each in dense], np.zeros((n, a))),
+        "transitions": (dense, dense),
+        "state-first": (dense.transpose(1, 0, 2).copy(), np.zeros((n, a))),
+    }[given]
+    peak = peak_bytes(lambda: open_arrays(ArrayModel(*model), ReadOptions()))
+    planned = copy_plan(*model, n * a, given == "transitions").new_bytes
+    assert planned / 2 < peak < planned
+
+
+def test_arrays_whose_copy_has_no_room_are_refused_before_it(monkeypatch):
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 100)
+    with pytest.raises(MemoryBudgetError, match=r"reading P and R from memory needs .* of RAM .*convert that"):
+        open_arrays(ArrayModel(P, R), ReadOptions())

@@ -52,7 +52,7 @@ def exact_floats(
     ------
     InputError : float64 does not hold an integer exactly.
     """
-    floats = values.astype(np.float64, copy=False)
+    floats = values.astype(np.float64)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
         for i in map(int, np.flatnonzero(np.abs(floats) >= _EXACT)):
             given, rounded = int(values.flat[i]), int(floats.flat[i])
@@ -66,7 +66,11 @@ def exact_floats(
     return floats
 
 
-def csr_arrays(matrix: Any) -> tuple[IntArray, IntArray, FloatArray]:
-    """A SciPy matrix as CSR arrays: pointers, columns, values."""
+def csr_arrays(path: str, name: str, matrix: Any) -> tuple[IntArray, IntArray, FloatArray]:
+    """A SciPy matrix as CSR arrays: pointers, columns, values; raises InputError as :func:`exact_floats`."""
     csr = matrix.tocsr()
-    return csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data.astype(np.float64)
+
+    def place(i: int) -> str:
+        return f"{name}[{np.searchsorted(csr.indptr, i, side='right') - 1}, {csr.indices[i]}]"
+
+    return csr.indptr.astype(np.int64), csr.indices.astype(np.int64), exact_floats(path, name, csr.data, place)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.arrays.action_matrices import Csr, check_columns, interleave_actions
-from ooc_mdp.io.arrays.in_memory import check_type, csr_arrays, dense_array
+from ooc_mdp.io.arrays.in_memory import check_type, csr_arrays, dense_array, exact_floats
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["ACTION_FIRST", "LAYOUTS", "PAIRS", "PATH", "STATE_FIRST", "ArrayRows", "Layout", "layout_of"]
@@ -231,9 +231,10 @@ def _check_shape(name: str, matrix: Any, shape: Sequence[int]) -> None:
 def _csr(name: str, matrix: Any) -> Csr:
     """A matrix as CSR arrays; of a dense one the entries that are not 0."""
     if hasattr(matrix, "tocsr"):
-        csr = csr_arrays(matrix)
+        csr = csr_arrays(PATH, name, matrix)
         check_columns(PATH, name, 0, csr, matrix.shape[1])
         return csr
     row, column = np.nonzero(matrix)
     pointers = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=matrix.shape[0]))])
-    return pointers, column.astype(np.int64), matrix[row, column].astype(np.float64)
+    values = exact_floats(PATH, name, matrix[row, column], lambda i: f"{name}[{row[i]}, {column[i]}]")
+    return pointers, column.astype(np.int64), values

@@ -21,7 +21,8 @@ import numpy as np
 from ooc_mdp.arguments import described
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.action_matrices import Csr, lookup_rewards
-from ooc_mdp.io.arrays.in_memory import check_type, dense_array
+from ooc_mdp.io.arrays.copy_memory import copy_plan
+from ooc_mdp.io.arrays.in_memory import check_type, dense_array, exact_floats
 from ooc_mdp.io.arrays.layouts import PAIRS, PATH, Layout, Mask, layout_of
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
@@ -123,8 +124,13 @@ def open_arrays(model: ArrayModel, options: ReadOptions) -> MemorySource:
     InputError : a shape, type or number is wrong, an infinite reward forbids nothing, a state without actions is not
         named terminal, or a terminal state has an action; block readers raise it for rows that are no distributions.
     OptionsError : the layout is unknown, or contradicts the indices.
+    MemoryBudgetError : the copy of P and R takes more than the RAM that is available.
     """
     layout = layout_of(model.P, model.s_indices, model.a_indices, model.layout)
+    as_p = _axes(model.R) == (2 if layout.kind == PAIRS else 3)
+    copy_plan(model.P, model.R, layout.states.size, as_p).check_available(
+        "reading P and R from memory", "write them to an .npz archive, and convert that, which is read in blocks"
+    )
     rows = layout.rows("P", model.P)
     rewards = _rewards(layout, model, rows.csr)
     available = rows.available & rewards.available
@@ -210,12 +216,12 @@ def _numbers(value: Any, forbidden: float) -> FloatArray:
     if array.dtype == object:
         none = np.array([each is None for each in array.flat]).reshape(array.shape)
         if none.any():
-            filled = np.where(none, 0.0, array).tolist()
+            filled = np.where(none, 0, array).tolist()
             array = dense_array(PATH, "R", filled)
             check_type(PATH, "R", array)
-            return np.where(none, forbidden, array.astype(np.float64))
+            return np.where(none, forbidden, exact_floats(PATH, "R", array))
     check_type(PATH, "R", array)
-    return array.astype(np.float64)
+    return exact_floats(PATH, "R", array)
 
 
 def _terminal(model: ArrayModel, n_states: int, of_states: FloatArray | None) -> tuple[Mask, FloatArray]:
@@ -244,7 +250,7 @@ def _terminal(model: ArrayModel, n_states: int, of_states: FloatArray | None) ->
         numbers = dense_array(PATH, "terminal", list(given.values()))
         if numbers.size:
             check_type(PATH, "the values of terminal", numbers)
-            values[states.astype(np.int64)] = numbers
+            values[states.astype(np.int64)] = exact_floats(PATH, "the values of terminal", numbers)
     return terminal, values
 
 
