@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
     from ooc_mdp.reporting import write_report
+    from ooc_mdp.reward_tables import with_rewards
     from ooc_mdp.row_tables import StoreBuilder, from_rows
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "simulate",
     "solve",
     "verify",
+    "with_rewards",
     "write_report",
 ]
 
@@ -90,6 +92,7 @@ _ROOMS = {
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
     "ooc_mdp.reporting": ("write_report",),
+    "ooc_mdp.reward_tables": ("with_rewards",),
     "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
 }
 

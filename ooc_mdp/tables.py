@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.conversion.executor import Executor
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
+    from ooc_mdp.store.reward_store import RewardStore
 
 __all__ = [
     "TABLE_KINDS",
@@ -305,7 +306,7 @@ def generate(
 @check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))
 def open_store(
     path: AnyPath, *, trust: bool = False, note: Callable[[str], None] | None = None
-) -> Store | RecomputedTable:
+) -> Store | RewardStore | RecomputedTable:
     """Open a store, which many threads can read at the same time; of a virtual one, the problem is made again.
 
     Parameters
@@ -318,11 +319,11 @@ def open_store(
     StoreError : the path is no store, or it is damaged; or the problem of a virtual store gives another table now.
     OptionsError : a virtual store is of a Python file that is not trusted or has changed, or of a missing device.
     """
-    from ooc_mdp.store import open_store as open_
     from ooc_mdp.store.result import is_result
+    from ooc_mdp.store.reward_store import open_table
 
     try:
-        return open_(path)
+        return open_table(path)
     except StoreError:
         _refuse_problem_name(path)
         if is_result(Path(path)):

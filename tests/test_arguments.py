@@ -87,6 +87,7 @@ def calls(place: Path) -> dict[str, tuple[Any, ...]]:
         "simulate": (place / "r",),
         "solve": (place / "s", 0.9),
         "verify": (place / "s", place / "r"),
+        "with_rewards": (place / "s", np.ones(2), place / "new"),
         "write_report": (place / "r", place / "r.html"),
     }
 

@@ -54,5 +54,7 @@ def print_store(figures: dict[str, Any], as_json: bool) -> None:
         print_json(figures)
         return
     print_inspection(figures)
+    if "base" in figures:
+        print_line(f"rewards of its own for the transitions of {shorten(figures['base'])}, which are counted above")
     if figures.get("virtual"):
         print_line(f"virtual: computed on demand, by {shorten(figures['provenance']['device'])}")

@@ -177,7 +177,7 @@ def stage_partitions(run: str, location: StoreLocation, partitions: list[int]) -
     if staging is None:
         return None
     secede()
-    return staging.copy(location.open(), partitions)
+    return staging.copy(location.open_store(), partitions)
 
 
 def run_solver(run: str, asked: WorkerOptions) -> tuple[str, MemoryPlan | None]:

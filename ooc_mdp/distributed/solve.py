@@ -193,6 +193,8 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
 
 def _check_stageable(table: Table, stage: Path) -> None:
     """Refuse to stage what is not read from disk, and to stage inside a store."""
+    if table.facts.kind == "store" and not table.facts.stored_fields:
+        raise OptionsError(f"{table.name} has the transitions of another store, which is not staged; leave out --stage")
     if table.facts.kind != "store":
         raise OptionsError(
             f"the partitions of {table.name} are computed, not read from disk: there is nothing to stage; leave out "

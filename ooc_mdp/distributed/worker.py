@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +55,10 @@ from ooc_mdp.solver.plan import load_code, plan_solve
 from ooc_mdp.solver.session import Clock
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
-from ooc_mdp.store import Store, open_store
+from ooc_mdp.store.reward_store import open_table
+
+if TYPE_CHECKING:
+    from ooc_mdp.store import Store
 
 __all__ = ["StoreLocation", "WorkerOptions", "run_worker"]
 
@@ -70,11 +74,11 @@ class StoreLocation:
     """The same on all machines."""
     fingerprint: str
 
-    def open(self) -> Store:
+    def open(self) -> Table:
         """Open the store; raises StoreError where this machine has none at the path, or another one."""
         here = socket.gethostname()
         try:
-            store = open_store(self.path)
+            store = open_table(self.path)
         except StoreError as error:
             raise StoreError(f"on {here}: {error}; every worker needs the store, under the same path") from error
         if store.fingerprint != self.fingerprint:
@@ -83,6 +87,10 @@ class StoreLocation:
                 f"give all machines the same store"
             )
         return store
+
+    def open_store(self) -> Store:
+        """Open a store that is staged, which `ooc_mdp.distributed.solve` has found to have chunks of its own."""
+        return cast("Store", self.open())
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ def run_worker(
     mailbox.mark("started")
     source, counts = asked.source, StagingCounts()
     if isinstance(source, StoreLocation):
-        source = source.open() if staging is None else staging.over(source.open())
+        source = source.open() if staging is None else staging.over(source.open_store())
         counts = counts if staging is None else staging.counts
     options = asked.options
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from ooc_mdp.store.reader import Store
 from ooc_mdp.store.result import open_result
 from ooc_mdp.store.sealed_group import group_attributes
 
-__all__ = ["inspect_checkpoint", "inspect_result", "inspect_store", "inspect_virtual_store"]
+__all__ = ["inspect_checkpoint", "inspect_result", "inspect_reward_store", "inspect_store", "inspect_virtual_store"]
 
 
 def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
@@ -40,6 +40,13 @@ def inspect_virtual_store(path: Path, facts: TableFacts) -> dict[str, Any]:
     """The same of a virtual store, which stores no fields; what only its tables show is None."""
     nothing = np.zeros(facts.n_partitions, np.int64)
     return {**_facts(path, facts, nothing, None), "stored_bytes": 0, "fields": {}, "uuid": None, "virtual": True}
+
+
+def inspect_reward_store(path: Path, facts: TableFacts, base: Store) -> dict[str, Any]:
+    """The same of a store of other rewards: sizes and stored bytes are those of its base, without fields."""
+    stored = int(base.manifest.stored_bytes(list(base.fields)).sum())
+    figures = _facts(path, facts, base.chunk_bytes, _leaving(base))
+    return {**figures, "stored_bytes": stored, "fields": {}, "uuid": None, "base": str(base.path)}
 
 
 def inspect_result(path: Path) -> dict[str, Any]:

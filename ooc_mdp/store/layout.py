@@ -29,6 +29,7 @@ __all__ = [
     "JOURNAL_FILE",
     "PADDING",
     "READ_FIELDS",
+    "REWARDS_FORMAT",
     "SMALL_ARRAYS",
     "VIRTUAL_FORMAT",
     "Codec",
@@ -48,6 +49,8 @@ FORMAT = "ooc-mdp"
 FORMAT_VERSION = 4
 VIRTUAL_FORMAT = "ooc-mdp-virtual"
 """Format of a virtual store, whose tables are computed on demand."""
+REWARDS_FORMAT = "ooc-mdp-rewards"
+"""Format of a store of other rewards for the transitions of another store."""
 GROUP_FILE = "zarr.json"
 JOURNAL_FILE = ".journal"
 SEPARATOR = "."

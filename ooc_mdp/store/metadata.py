@@ -25,6 +25,7 @@ from ooc_mdp.store.layout import (
     FORMAT_VERSION,
     GROUP_FILE,
     JOURNAL_FILE,
+    REWARDS_FORMAT,
     SMALL_ARRAYS,
     VIRTUAL_FORMAT,
     Field,
@@ -83,6 +84,8 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
     attributes = check_is_store(root, directory)
     if attributes["format"] == VIRTUAL_FORMAT:
         raise StoreError(f"{root} is a virtual store, which has no chunks; open it with ooc_mdp.open_store")
+    if attributes["format"] == REWARDS_FORMAT:
+        raise StoreError(f"{root} has rewards for the transitions of another store; open it with ooc_mdp.open_store")
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise StoreError(
@@ -102,7 +105,7 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
 
 
 def check_is_store(root: Path, directory: int | None = None) -> dict[str, Any]:
-    """Refuse what is no store of any format version, virtual ones included, whole or damaged.
+    """Refuse what is no store of any format version, virtual ones and other rewards included, whole or damaged.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def check_is_store(root: Path, directory: int | None = None) -> dict[str, Any]:
     attributes = group.get("attributes")
     if group.get("node_type") != "group":
         raise StoreError(f"{root} is a Zarr array, not a store of this program")
-    if not isinstance(attributes, dict) or attributes.get("format") not in (FORMAT, VIRTUAL_FORMAT):
+    if not isinstance(attributes, dict) or attributes.get("format") not in (FORMAT, VIRTUAL_FORMAT, REWARDS_FORMAT):
         raise StoreError(f"{root} is a Zarr group, but not one written by this program")
     return attributes
 

@@ -102,7 +102,7 @@ def read_stages(group: SealedGroup, grid: ResultGrid, where: object) -> StageRes
 
     def part(name: str, place: int) -> npt.NDArray[Any]:
         try:
-            return group.read_run(name, place * n, (place + 1) * n)
+            return group.read_run(name, place * n, (place + 1) * n)[0]
         except SealError as error:
             raise StoreError(f"the result {where} is damaged ({error}); solve again") from error
 

@@ -20,7 +20,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from ooc_mdp.store.layout import GROUP_FILE
 from ooc_mdp.store.regular_file import read_metadata_file, read_regular_file
 from ooc_mdp.store.seal import DIGEST, canonical, digest_of, hash_of
 from ooc_mdp.store.sealed_file import SealError
-from ooc_mdp.store.slabs import Slab, count_slabs, slab_chunks, slabs
+from ooc_mdp.store.slabs import count_slabs, slab_chunks, slabs
 
 __all__ = ["ARRAYS", "ARRAYS_DIGEST", "SealedGroup", "SealedGroupWriter", "group_attributes", "write_group_file"]
 
@@ -74,15 +74,25 @@ class SealedGroupWriter:
         self._arrays: dict[str, _Array] = {}
         self._small: dict[str, npt.NDArray[Any]] = {}
 
-    def write(self, name: str, values: npt.NDArray[Any], shape: tuple[int, ...], dimensions: tuple[str, ...]) -> None:
+    def write(
+        self,
+        name: str,
+        values: npt.NDArray[Any],
+        shape: tuple[int, ...],
+        dimensions: tuple[str, ...],
+        chunks: tuple[int, ...] | None = None,
+    ) -> None:
         """Write an array in chunks, and its manifest.
 
         Parameters
         ----------
         values : the elements in C order; [product of shape].
         dimensions : names of the axes.
+        chunks : their shape, runs in C order; as large as they may be by default.
         """
-        self.write_runs(name, values.dtype, lambda start, stop: values[start:stop], shape, dimensions, values.size)
+        if values.size != math.prod(shape):
+            raise ValueError(f"{name} has {values.size} values, which do not fill the shape {shape}")
+        self.write_runs(name, values.dtype, lambda start, stop: values[start:stop], shape, dimensions, chunks)
 
     def write_runs(
         self,
@@ -91,17 +101,15 @@ class SealedGroupWriter:
         read: Callable[[int, int], npt.NDArray[Any]],
         shape: tuple[int, ...],
         dimensions: tuple[str, ...],
-        size: int | None = None,
+        chunks: tuple[int, ...] | None = None,
     ) -> None:
         """:meth:`write` of an array that is not in memory.
 
         Parameters
         ----------
         read : start, stop: the elements in C order from one to the other; called with ascending runs.
-        size : elements that there are, where that may differ from what the shape has.
         """
-        due = math.prod(shape) if size is None else size
-        array = self._array(name, dtype, due, shape, slab_chunks(shape))
+        array = self._array(name, dtype, shape, chunks or slab_chunks(shape))
         assert array.chunks is not None
         manifest = np.empty((count_slabs(shape, array.chunks), 2), np.int64)
         codec = blosc.Blosc(shuffle=blosc.SHUFFLE, typesize=array.dtype.itemsize, **_CODEC)
@@ -123,7 +131,7 @@ class SealedGroupWriter:
         self, name: str, values: npt.NDArray[Any], dimensions: tuple[str, ...], attributes: Mapping[str, str]
     ) -> None:
         """Write an array of one axis and few values, as one chunk; the name may have a subgroup before it."""
-        self._arrays[name] = self._array(name, values.dtype, values.size, values.shape, None)
+        self._arrays[name] = self._array(name, values.dtype, values.shape, None)
         self._write_small(name, values, dimensions, attributes)
 
     def seal(self, attributes: Mapping[str, Any]) -> None:
@@ -136,12 +144,10 @@ class SealedGroupWriter:
         write_group_file(self._root, {**sealed, DIGEST: digest_of(sealed)})
 
     def _array(
-        self, name: str, dtype: np.dtype[Any], size: int, shape: tuple[int, ...], chunks: tuple[int, ...] | None
+        self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], chunks: tuple[int, ...] | None
     ) -> _Array:
         if not _NAME.fullmatch(name) or name in self._arrays or dtype.name not in _TYPES:
             raise ValueError(f"no sealed array is called {quote(name)} and has the type {dtype}, or it is there twice")
-        if size != math.prod(shape):
-            raise ValueError(f"{name} has {size} values, which do not fill the shape {shape}")
         return _Array(dtype, shape, chunks)
 
     def _write_small(
@@ -209,30 +215,31 @@ class SealedGroup:
         array = self.arrays[name]
         if array.chunks is None:
             return self.small[name].reshape(-1)
-        return self.read_run(name, 0, math.prod(array.shape))
+        return self.read_run(name, 0, math.prod(array.shape))[0]
 
-    def read_run(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        """The elements of a chunked array in C order from one to another; errors are those of :meth:`read`."""
+    def read_run(self, name: str, start: int, stop: int) -> tuple[npt.NDArray[Any], int]:
+        """The elements of a chunked array in C order from one to another, and the bytes read for them.
+
+        Raises
+        ------
+        SealError : a chunk is missing, damaged, or another one.
+        """
         array = self.arrays[name]
         assert array.chunks is not None
-        out = np.empty(stop - start, array.dtype)
+        out, total = np.empty(stop - start, array.dtype), 0
         size = math.prod(array.chunks) * array.dtype.itemsize
-        for slab, (length, crc) in self._chunks(name, array):
+        for slab in slabs(array.shape, array.chunks, start, stop):
+            length, crc = self.small[name + _CHUNKS][slab.number].tolist()
             first, last = max(slab.start, start), min(slab.stop, stop)
-            if first >= last:
-                continue
             path = _chunk_file(self._root, name, slab.key)
-            frame = _checked(self._root, path, int(length), int(crc), most=size + blosc.MAX_OVERHEAD + _CRC)
+            frame = _checked(self._root, path, length, crc, most=size + blosc.MAX_OVERHEAD + _CRC)
             whole = (first, last) == (slab.start, slab.stop)
             part = out[first - start : last - start] if whole else np.empty(slab.stop - slab.start, array.dtype)
             _decode(frame, part.view(np.uint8), size, path.relative_to(self._root))
             if not whole:
                 out[first - start : last - start] = part[first - slab.start : last - slab.start]
-        return out
-
-    def _chunks(self, name: str, array: _Array) -> Iterator[tuple[Slab, npt.NDArray[np.int64]]]:
-        assert array.chunks is not None
-        return zip(slabs(array.shape, array.chunks), self.small[name + _CHUNKS], strict=True)
+            total += length
+        return out, total
 
     def _check_digest(self, attributes: dict[str, Any]) -> None:
         try:

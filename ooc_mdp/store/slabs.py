@@ -23,6 +23,8 @@ MAX_ELEMENTS = 1 << 20
 class Slab(NamedTuple):
     """One chunk."""
 
+    number: int
+    """Of all chunks, in C order."""
     key: tuple[int, ...]
     """Its place in the grid of chunks."""
     start: int
@@ -50,17 +52,25 @@ def count_slabs(shape: tuple[int, ...], chunks: tuple[int, ...]) -> int:
     return math.prod(shape[:axis]) * -(-shape[axis] // chunks[axis])
 
 
-def slabs(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[Slab]:
-    """All chunks in C order; ValueError as :func:`count_slabs`."""
+def slabs(
+    shape: tuple[int, ...], chunks: tuple[int, ...], start: int = 0, stop: int | None = None
+) -> Iterator[Slab]:
+    """The chunks in C order, of all elements or of those from one to another; ValueError as :func:`count_slabs`."""
     axis = _axis(shape, chunks)
-    inner = math.prod(shape[axis + 1 :])
-    rest = (0,) * (len(shape) - axis - 1)
-    for outer in range(math.prod(shape[:axis])):
+    inner, length, most = math.prod(shape[axis + 1 :]), shape[axis], chunks[axis]
+    rest, pieces = (0,) * (len(shape) - axis - 1), -(-shape[axis] // chunks[axis])
+    stop = math.prod(shape) if stop is None else stop
+
+    def number_of(element: int) -> int:
+        outer, along = divmod(element // inner, length)
+        return outer * pieces + along // most
+
+    for number in range(number_of(start), number_of(stop - 1) + 1) if start < stop else ():
+        outer, piece = divmod(number, pieces)
         key = tuple(int(i) for i in np.unravel_index(outer, shape[:axis])) if axis else ()
-        for piece, first in enumerate(range(0, shape[axis], chunks[axis])):
-            last = min(first + chunks[axis], shape[axis])
-            row = outer * shape[axis]
-            yield Slab((*key, piece, *rest), (row + first) * inner, (row + last) * inner)
+        first, last = piece * most, min((piece + 1) * most, length)
+        row = outer * length
+        yield Slab(number, (*key, piece, *rest), (row + first) * inner, (row + last) * inner)
 
 
 def _axis(shape: tuple[int, ...], chunks: tuple[int, ...]) -> int:
