@@ -74,6 +74,21 @@ def test_the_three_lines_for_arrays_run(capsys):
     assert float(bound) < 1e-3
 
 
+def test_the_ten_lines_for_a_function_run(tmp_path, monkeypatch):
+    lines = block_after("From Python", "python", 2)
+    assert len([line for line in lines.splitlines() if line and not line.startswith("import numpy")]) <= 10
+    monkeypatch.chdir(tmp_path)
+    names = {"ooc_mdp": ooc_mdp}
+    exec(lines, names)
+    solution = names["solution"]
+    assert solution.outcome.proved
+    n, values = 1000, np.zeros(1001)  # a stock that is never exceeded by many orders has the values of a smaller shop
+    successors, chances, rewards = names["rows"](np.arange(n + 1))
+    for _ in range(300):
+        values = ((rewards + 0.9 * values[np.minimum(successors, n)]) * chances).sum(axis=2).max(axis=1)
+    assert solution.values[:50] == pytest.approx(values[:50], abs=solution.error_bound + 1e-9)
+
+
 def anchors(page: Path) -> set[str]:
     """The headings of a page as the ends of links."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
