@@ -140,18 +140,27 @@ def canonicalise(successor_ptr, successors, probabilities):  # type: ignore[no-u
     for row in range(n_rows):
         begin = end
         increasing = True
+        decreasing = True
         for k in range(successor_ptr[row], successor_ptr[row + 1]):
             if probabilities[k] == 0.0:
                 continue
-            if end > begin and successors[k] <= out_successors[end - 1]:
+            if end > begin:
                 if successors[k] == out_successors[end - 1]:
                     out_probabilities[end - 1] += probabilities[k]
                     continue
-                increasing = False
+                if successors[k] < out_successors[end - 1]:
+                    increasing = False
+                else:
+                    decreasing = False
             out_successors[end] = successors[k]
             out_probabilities[end] = probabilities[k]
             end += 1
-        if not increasing:
+        if decreasing and not increasing:
+            for i in range((end - begin) // 2):
+                k = end - 1 - i
+                out_successors[begin + i], out_successors[k] = out_successors[k], out_successors[begin + i]
+                out_probabilities[begin + i], out_probabilities[k] = out_probabilities[k], out_probabilities[begin + i]
+        elif not increasing:
             if end - begin <= _SHORT_ROW:
                 for i in range(begin + 1, end):
                     successor = out_successors[i]

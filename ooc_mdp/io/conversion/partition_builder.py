@@ -25,6 +25,8 @@ from ooc_mdp.store.partition_arrays import PartitionArrays
 __all__ = ["build_partition", "local_successors"]
 
 _ROUND_UP = 1 + 1e-12
+_SPARSE = 4
+"""Range of values, in multiples of their number, from which on they are sorted; on a device they always are."""
 
 
 def build_partition(
@@ -111,10 +113,27 @@ def local_successors(
     n_own = last - first
     local = successors - first
     outside = np.flatnonzero((local < 0) | (local >= n_own))
-    halo = np.unique(local[outside])
-    local[outside] = np.searchsorted(halo, local[outside]) + n_own
+    halo, index = _distinct(local[outside])
+    local[outside] = index + n_own
     halo += first
     return local.astype(successor_dtype(n_own + halo.size)), halo
+
+
+def _distinct(values: IntArray) -> tuple[IntArray, npt.NDArray[np.integer]]:
+    """The distinct values, ascending, and the place of each value among them.
+
+    Values that are close together are marked in an array of their range, which takes a third of the time of a search.
+    """
+    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    if type(values) is not np.ndarray or high - low >= _SPARSE * values.size:
+        distinct = np.unique(values)
+        return distinct, np.searchsorted(distinct, values)
+    values = values - low
+    marks = np.zeros(high - low + 1, np.bool_)
+    marks[values] = True
+    place = np.cumsum(marks, dtype=np.int32)
+    place -= 1
+    return np.flatnonzero(marks) + low, place[values]
 
 
 @njit(nogil=True, cache=True)
