@@ -173,7 +173,7 @@ def _start(job: Job, asked: FiniteHorizon, backend: StageBackend, plan: StagePla
 
 def _resume_or_begin(state: StageState, output: Output, session: Session, stack: ExitStack) -> None:
     """Continue from the output's checkpoint, if there is one."""
-    saved = output.checkpoint(state.arrays())
+    saved = output.checkpoint(state.arrays)
     if saved is None or output.path is None:
         values, ptr = final_values(state.table, state.asked.final_values), state.table.facts.partition_ptr
         state.values[0] = values

@@ -5,7 +5,7 @@ Nothing here plans, allocates or concludes: see `ooc_mdp.finite_horizon.engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,6 +75,8 @@ class StageState:
     writes: bool = False
     """Whether there is an output."""
     histories: Histories = field(default_factory=Histories)
+    held: set[int] = field(default_factory=set)
+    """Partitions that are kept from eviction, since they have more stages to do in this pass."""
     trace: Trace | None = None
     policy: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     """int32, as long as the largest partition."""
@@ -90,14 +92,18 @@ class StageState:
             for step in steps:
                 self._take(step, order)
                 yield
-            self._unpin()
+            self._let_go(list(self.held))
         return self._outcome()
 
     def _take(self, step: Step, order: IntArray) -> None:
         """One stage of one partition, which stays in the cache until its last one of the pass."""
         p = step.partition
         resident, hit = self.stager.load_and_access(p)
-        self.cache.pin(p, not step.last)
+        if step.last:
+            self._let_go([p])
+        elif p not in self.held:
+            self.cache.pin(p)
+            self.held.add(p)
         self.stager.prefetch_in_order(order[step.place : step.place + 1 + self.plan.ahead])
         self.stager.collect()
         self.advance(p, resident)
@@ -130,9 +136,10 @@ class StageState:
         readers = np.repeat(np.arange(self.done.size), np.diff(coupling.ptr))
         return bool((np.abs(self.done[readers] - self.done[coupling.partitions]) > 1).any())
 
-    def _unpin(self) -> None:
-        for p in np.flatnonzero(self.cache.present).tolist():
+    def _let_go(self, partitions: Sequence[int]) -> None:
+        for p in self.held.intersection(partitions):
             self.cache.unpin(p)
+            self.held.remove(p)
 
     def _outcome(self) -> Outcome:
         epsilon = self.options.epsilon

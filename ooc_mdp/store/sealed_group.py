@@ -143,9 +143,7 @@ class SealedGroupWriter:
         sealed = json.loads(canonical(sealed))  # what a reader will hash
         write_group_file(self._root, {**sealed, DIGEST: digest_of(sealed)})
 
-    def _array(
-        self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], chunks: tuple[int, ...] | None
-    ) -> _Array:
+    def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], chunks: tuple[int, ...] | None) -> _Array:
         if not _NAME.fullmatch(name) or name in self._arrays or dtype.name not in _TYPES:
             raise ValueError(f"no sealed array is called {quote(name)} and has the type {dtype}, or it is there twice")
         return _Array(dtype, shape, chunks)

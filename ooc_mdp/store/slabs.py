@@ -52,9 +52,7 @@ def count_slabs(shape: tuple[int, ...], chunks: tuple[int, ...]) -> int:
     return math.prod(shape[:axis]) * -(-shape[axis] // chunks[axis])
 
 
-def slabs(
-    shape: tuple[int, ...], chunks: tuple[int, ...], start: int = 0, stop: int | None = None
-) -> Iterator[Slab]:
+def slabs(shape: tuple[int, ...], chunks: tuple[int, ...], start: int = 0, stop: int | None = None) -> Iterator[Slab]:
     """The chunks in C order, of all elements or of those from one to another; ValueError as :func:`count_slabs`."""
     axis = _axis(shape, chunks)
     inner, length, most = math.prod(shape[axis + 1 :]), shape[axis], chunks[axis]
