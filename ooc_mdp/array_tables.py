@@ -31,6 +31,7 @@ ENVIRONMENT = Kind(
     lambda value: hasattr(value, "unwrapped") or hasattr(value, "P"),
     "an environment, such as gymnasium.make('FrozenLake-v1')",
 )
+LABELS = Kind(lambda value: isinstance(value, Mapping), "a dict of states by name")
 Arrays = np.ndarray[Any, Any] | Sequence[Any]
 """P or R: an array, a SciPy matrix, or a list of them."""
 
@@ -65,6 +66,7 @@ def rewards_apart(table: Any, second: Any) -> tuple[Any, Any]:
     a_indices=maybe(ARRAYS),
     layout=maybe(TEXT),
     terminal=maybe(TERMINAL),
+    labels=maybe(LABELS),
     normalize=FLAG,
     path=maybe(PATH),
     overwrite=FLAG,
@@ -79,6 +81,8 @@ def from_arrays(
     a_indices: Any = None,
     layout: Literal["action-first", "state-first"] | None = None,
     terminal: Terminal = None,
+    labels: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
+    initial: int | Sequence[int] | np.ndarray[Any, Any] | None = None,
     normalize: bool = False,
     path: AnyPath | None = None,
     overwrite: bool = False,
@@ -99,6 +103,8 @@ def from_arrays(
     layout : "action-first" or "state-first"; needed where there are as many actions as states.
     terminal : states where the process ends, all that have no available action; a dict gives their values, 0 else or
         r(s). Rows of P of a terminal state are zeros or stay there, and their rewards are 0.
+    labels : for each name the states that have it, as numbers or as a mask: what questions about goals name.
+    initial : the initial states, likewise, or one number; their label is "init".
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
     overwrite : replace an existing store.
@@ -122,7 +128,7 @@ def from_arrays(
     from ooc_mdp.io.source import ReadOptions
 
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
-    model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max")
+    model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max", labels, initial)
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
     return stored_at(path, "arrays", lambda place: convert(source, place, options, provenance, progress))

@@ -146,7 +146,8 @@ def convert(
     store : directory of the store, which appears when it is complete.
     format : its format; None to detect it from the contents.
     rewards : reward file of a transition list or a .tra file.
-    reward_model : name of the reward structure, where the source has several.
+    reward_model : name of the reward structure that becomes the table's, where the source has several; without it none
+        of several does. All are kept by name.
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     grid : points along each axis, if the states are a grid in C order.
     overwrite : replace an existing store.
@@ -156,7 +157,7 @@ def convert(
         store under the same path.
     progress : called with (what, done, of how many).
     note : called with the memory plan, once the source has been read, and with what the source has and the store does
-        not keep, such as labels.
+        not keep, such as names of actions.
     **table : see :class:`TableKeywords`.
 
     Raises

@@ -12,13 +12,14 @@ are in canonical form already. This module reads no file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.row_errors import RowErrors, line_of
 from ooc_mdp.io.row_kernels import NO_ERROR, RowArrays, RowRules, canonicalise, scan_rows
-from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, Block, FloatArray, IntArray, Rows
+from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, Block, FloatArray, IntArray, ModelRewards, Rows
 
 __all__ = ["RawRows", "canonical_rows", "check_block", "check_rows"]
 
@@ -53,8 +54,17 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
     checked, where = _canonical(path, states, raw, n_states, normalize)
     largest = int(raw.successors[where]) if where >= 0 else -1
     return Block(
-        first_state, checked, max_successor=largest, max_successor_line=line_of(raw.transition_positions, where)
+        first_state,
+        checked,
+        max_successor=largest,
+        max_successor_line=line_of(raw.transition_positions, where),
+        reward_models=_reward_models(path, states, raw, n_states, normalize),
     )
+
+
+def _rules(n_states: int | None, normalize: bool) -> RowRules:
+    """Of rows as readers give them."""
+    return RowRules(-1 if n_states is None else n_states, ROW_SUM_TOLERANCE, bool(normalize), canonical=False)
 
 
 def canonical_rows(path: str, states: IntArray, raw: RawRows, *, n_states: int, normalize: bool) -> Rows:
@@ -69,7 +79,7 @@ def _canonical(
     rows = _arrays(raw)
     n_rows = rows.successor_ptr.size - 1
     sums, rewards = np.zeros(n_rows), np.zeros(n_rows)
-    rules = RowRules(-1 if n_states is None else n_states, ROW_SUM_TOLERANCE, bool(normalize), canonical=False)
+    rules = _rules(n_states, normalize)
     error, row, k, total, needs_canonical_form, where = scan_rows(rows, rules, sums, rewards)
     errors = RowErrors(path, states, raw, rules)
     again = _repeated_label(raw)
@@ -98,6 +108,34 @@ def _canonical(
         action_labels=_labels(raw),
     )
     return checked, int(where)
+
+
+def _reward_models(
+    path: str, states: Sequence[int], raw: RawRows, n_states: int | None, normalize: bool
+) -> dict[str, ModelRewards]:
+    """The expected rewards of the rows by each further reward model; InputError where one is not finite."""
+    found, rows, rules = {}, _arrays(raw), _rules(n_states, normalize)
+    for name, given in raw.reward_models.items():
+        rewards = np.zeros(rows.successor_ptr.size - 1)
+        own = rows._replace(
+            row_rewards=_floats(given.row_rewards), transition_rewards=_floats(given.transition_rewards)
+        )
+        error, row, k, total, _, _ = scan_rows(own, rules, np.zeros_like(rewards), rewards)
+        terminal = np.zeros(raw.action_ptr.size - 1)
+        if given.terminal_rewards is not None:
+            terminal = np.where(np.diff(raw.action_ptr) == 0, given.terminal_rewards, 0.0)
+        shown = replace(
+            raw,
+            row_rewards=given.row_rewards,
+            transition_rewards=given.transition_rewards,
+            terminal_rewards=terminal,
+        )
+        errors = RowErrors(path, states, shown, rules)
+        if error != NO_ERROR:
+            raise errors.error(int(error), int(row), int(k), float(total))
+        _check_state_values(errors, terminal, None)
+        found[name] = ModelRewards(rewards, terminal)
+    return found
 
 
 def check_rows(path: str, states: Sequence[int] | IntArray, rows: Rows, n_states: int) -> None:

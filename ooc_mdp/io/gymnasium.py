@@ -30,6 +30,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from ooc_mdp.errors import InputError, MissingExtraError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.gymnasium_table import TransitionTable
 from ooc_mdp.io.left_out import INITIAL_STATES, LeftOut
@@ -185,6 +186,7 @@ class _GymnasiumSource:
     def __init__(self, source: str, env: Any, options: ReadOptions) -> None:
         self.path = source
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self._options = options
         table, starts = _table(source, env, options.sense)
         if starts:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["RawRows"]
+__all__ = ["RawRewards", "RawRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRewards:
+    """Rewards of the rows by one reward model, as :class:`RawRows` has those of the table."""
+
+    row_rewards: FloatArray | None = None
+    transition_rewards: FloatArray | None = None
+    terminal_rewards: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +47,5 @@ class RawRows:
     """int64 [m]; where each row is in the file: its line, from 1 on, or its byte, for text sources to find the line."""
     transition_positions: IntArray | None = None
     """int64 [nnz]; where each transition is, likewise."""
+    reward_models: Mapping[str, RawRewards] = field(default_factory=dict)
+    """Rewards of the same rows by further reward models, by name."""

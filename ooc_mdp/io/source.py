@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ooc_mdp.model.mdp import Block
 
 if TYPE_CHECKING:
+    from ooc_mdp.io.annotations import SourceAnnotations
     from ooc_mdp.io.left_out import LeftOut
 
 __all__ = ["BlockReader", "Format", "ReadOptions", "Source"]
@@ -31,7 +32,7 @@ class ReadOptions:
     rewards: Path | None = None
     """Reward file of a transition list or a PRISM .tra file (.srew or .trew)."""
     reward_model: str | None = None
-    """Name of the reward structure to read, where the source has several (UMB, DRN, PRISM)."""
+    """Name of the reward structure that becomes the table's, where the source has several (UMB, DRN, PRISM)."""
     normalize: bool = False
     """Divide each row by its sum instead of refusing one that does not sum to 1."""
     sense: str = "max"
@@ -49,6 +50,9 @@ class Source(Protocol):
     """Number of states where the source announces it (blocks are checked against it), else None until all is read."""
     left_out: LeftOut
     """What the source has and a store does not keep; complete once all blocks were read."""
+
+    annotations: SourceAnnotations
+    """Labels and names of reward models, which a store keeps; complete once `check_totals` was called."""
 
     def blocks(self) -> Iterator[BlockReader]:
         """Block readers in state order; together they cover every state once."""

@@ -18,14 +18,14 @@ module knows no file and no partition.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROW_SUM_TOLERANCE", "Block", "FloatArray", "IntArray", "Rows", "discounts", "joined_rows"]
+__all__ = ["ROW_SUM_TOLERANCE", "Block", "FloatArray", "IntArray", "ModelRewards", "Rows", "discounts", "joined_rows"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -36,6 +36,16 @@ ROW_SUM_TOLERANCE = 1e-6 + 2.0**-50
 A sum that differs by 1e-6 exactly in decimals, such as 0.333333 three times, is accepted: the rounding of the
 probabilities to float64 moves their compensated sum by less than 2**-50.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRewards:
+    """Rewards of n states' m rows by one reward model."""
+
+    rewards: FloatArray
+    """float64 [m]; as `Rows.rewards`."""
+    terminal_rewards: FloatArray
+    """float64 [n]; as `Rows.terminal_rewards`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,8 @@ class Block:
     """Largest successor in the block (-1 if none), for sources that learn their number of states at the end."""
     max_successor_line: int | None = None
     """Line of that successor, counted from the start of the file."""
+    reward_models: Mapping[str, ModelRewards] = field(default_factory=dict)
+    """Rewards of the rows by further reward models, by name."""
 
 
 def joined_rows(pieces: Sequence[Rows]) -> Rows:
@@ -102,7 +114,7 @@ def joined_rows(pieces: Sequence[Rows]) -> Rows:
         counts = [np.diff(getattr(piece, name)) for piece in pieces]
         return np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
 
-    names = [field.name for field in fields(Rows) if not field.name.endswith("_ptr")]
+    names = [known.name for known in fields(Rows) if not known.name.endswith("_ptr")]
     arrays: dict[str, Any] = {name: together(name) for name in names}
     return Rows(action_ptr=pointers("action_ptr"), successor_ptr=pointers("successor_ptr"), **arrays)
 

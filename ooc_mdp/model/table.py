@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawPartition, StoredField
 from ooc_mdp.model.state_order import GridOrder
@@ -163,6 +164,11 @@ class Table(ABC):
         """One field of partition p's table, empty if the table lacks it, and the bytes read for it."""
         table, n_bytes = self.read(p)
         return getattr(table, name), n_bytes
+
+    @property
+    def annotations(self) -> Annotations:
+        """Labels and reward models that are kept beside the table."""
+        return NO_ANNOTATIONS
 
     def load_code(self) -> None:
         """Load the compiled loops that reading takes, so that a memory plan counts them; reads nothing."""

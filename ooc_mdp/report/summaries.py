@@ -210,6 +210,12 @@ def print_inspection(facts: dict[str, Any]) -> None:
             )
         )
     rows.append(("order", facts["state_order"]))
+    if facts["labels"]:
+        rows.append(("labels", ", ".join(f"{name} ({count:,} states)" for name, count in facts["labels"].items())))
+    if facts["reward_models"]:
+        own = facts["table_rewards"]
+        named = (f"{name} (the table's)" if name == own else name for name in facts["reward_models"])
+        rows.append(("reward models", ", ".join(named)))
     if facts["geometry"]:
         rows.append(("geometry", _geometry(facts["geometry"])))
     _print_rows(facts["path"], [*rows, *_origin(facts["provenance"])])

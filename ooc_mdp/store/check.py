@@ -14,6 +14,7 @@ import numpy as np
 from ooc_mdp.errors import StoreError
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
+from ooc_mdp.store.annotations import ANNOTATIONS
 from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.check_table import Finding, check_table
 from ooc_mdp.store.files import check_files
@@ -62,7 +63,7 @@ def check_store(
     plan.check_available(f"the check of {store.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    findings = check_files(store)
+    findings = check_files(store) + _check_annotations(store)
     store = store.checking_sha256()
     n = store.n_partitions
     halos, originals = StateSet(store.n_states), StateSet(store.n_states)
@@ -82,6 +83,15 @@ def check_store(
         findings.append(Finding("original_state", None, f"original state {missing} is in no partition"))
     findings = list(dict.fromkeys(findings))
     return Report(n, tuple(sorted(findings, key=lambda f: -1 if f.partition is None else f.partition)))
+
+
+def _check_annotations(store: Store) -> list[Finding]:
+    """Whether the labels and reward models beside the table are those that were written."""
+    try:
+        faults = store.annotations.faults()
+    except StoreError as error:
+        faults = [str(error)]
+    return [Finding(ANNOTATIONS, None, fault) for fault in faults]
 
 
 def check_plan(store: Store) -> MemoryPlan:

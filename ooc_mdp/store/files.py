@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ooc_mdp.store.annotations import ANNOTATIONS
 from ooc_mdp.store.check_table import Finding
 from ooc_mdp.store.layout import GROUP_FILE, JOURNAL_FILE, SMALL_ARRAYS, small_array_shape
 from ooc_mdp.store.mark import MARK_FILE
@@ -31,7 +32,7 @@ def check_files(store: Store) -> list[Finding]:
     for entry in sorted(os.scandir(store.path), key=lambda e: e.name):
         if entry.name in store.fields and entry.is_dir():
             findings += _surplus(Path(entry.path), entry.name, expected[entry.name])
-        elif entry.name not in (GROUP_FILE, JOURNAL_FILE, MARK_FILE) and entry.name not in SMALL_ARRAYS:
+        elif entry.name not in (GROUP_FILE, JOURNAL_FILE, MARK_FILE, ANNOTATIONS) and entry.name not in SMALL_ARRAYS:
             findings.append(Finding(entry.name, None, f"unexpected: {entry.path}"))
     for name, arrays in expected.items():
         for length, chunks in arrays.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.table import TableFacts
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, read_checkpoint
@@ -31,15 +32,23 @@ def inspect_store(store: Store, transitions: bool = True) -> dict[str, Any]:
         (and nothing else); None stands in their place otherwise.
     """
     fields = {name: _field(store, name) for name in store.fields}
-    facts = _facts(store.path, store.facts, store.chunk_bytes, _leaving(store) if transitions else None)
+    facts = _facts(
+        store.path, store.facts, store.chunk_bytes, _leaving(store) if transitions else None, store.annotations
+    )
     stored = sum(field["stored_bytes"] for field in fields.values())
     return {**facts, "stored_bytes": stored, "fields": fields, "uuid": store.uuid}
 
 
-def inspect_virtual_store(path: Path, facts: TableFacts) -> dict[str, Any]:
+def inspect_virtual_store(path: Path, facts: TableFacts, annotations: Annotations = NO_ANNOTATIONS) -> dict[str, Any]:
     """The same of a virtual store, which stores no fields; what only its tables show is None."""
     nothing = np.zeros(facts.n_partitions, np.int64)
-    return {**_facts(path, facts, nothing, None), "stored_bytes": 0, "fields": {}, "uuid": None, "virtual": True}
+    return {
+        **_facts(path, facts, nothing, None, annotations),
+        "stored_bytes": 0,
+        "fields": {},
+        "uuid": None,
+        "virtual": True,
+    }
 
 
 def inspect_reward_store(path: Path, facts: TableFacts, base: Store) -> dict[str, Any]:
@@ -98,7 +107,9 @@ def _written(file: Path) -> str:
     return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
-def _facts(path: Path, facts: TableFacts, stored: IntArray, leaving: int | None) -> dict[str, Any]:
+def _facts(
+    path: Path, facts: TableFacts, stored: IntArray, leaving: int | None, annotations: Annotations
+) -> dict[str, Any]:
     """What is known of any table, whose partitions have so many stored bytes."""
     attributes = facts.attributes
     n, states = attributes["n_partitions"], attributes["n_states"]
@@ -131,6 +142,17 @@ def _facts(path: Path, facts: TableFacts, stored: IntArray, leaving: int | None)
         "geometry": attributes.get("geometry"),
         "provenance": attributes["provenance"],
         "fingerprint": attributes["fingerprint"],
+        **_annotations(annotations),
+    }
+
+
+def _annotations(kept: Annotations) -> dict[str, Any]:
+    """Labels with the numbers of their states, and names of reward models, that of the table's own first."""
+    own = [] if kept.table_rewards is None else [kept.table_rewards]
+    return {
+        "labels": {name: int(np.count_nonzero(kept.label(name))) for name in kept.labels},
+        "reward_models": [*own, *kept.reward_models],
+        "table_rewards": kept.table_rewards,
     }
 
 

@@ -18,12 +18,14 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
+from ooc_mdp.model.annotations import Annotations
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader, Table, TableFacts
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import SYSTEM_MEMORY, TableMemory
+from ooc_mdp.store.annotations import open_annotations
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.check_load import LoadCheck, check_pointers
 from ooc_mdp.store.check_memory import claims_bytes
@@ -131,6 +133,11 @@ class Store(Table):
     def n_transitions(self) -> int:
         """Number of stored transitions."""
         return int(self.facts.partition_transitions.sum())
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        """Labels and reward models; raises DamagedStoreError where they are not those that were written."""
+        return open_annotations(self.path, self.fingerprint, self.n_states, self.n_rows)
 
     @property
     def uuid(self) -> str:

@@ -28,11 +28,14 @@ def test_umb_rewards_of_states_and_choices_add_up(tmp_path, suffix, size):
     np.testing.assert_array_equal(rows["terminal_rewards"], [0, 0, 100])
 
 
+WITHOUT_REWARDS = dict.fromkeys(name for name in UMB_FILES if name.startswith("annotations/rewards/"))
+
+
 def test_umb_rewards_are_chosen_by_id_or_alias(tmp_path):
     path = umb_file(tmp_path / "m.umb", umb_index())
     np.testing.assert_array_equal(read(UMB, path, reward_model="r1")["rewards"], [7, 16, 32])
     np.testing.assert_array_equal(read(UMB, path, reward_model="r0")["rewards"], [1.5, 1.25, 10])
-    assert "choose one with --reward-model: r0 (cost), r1" in str(refusal(UMB, path))
+    np.testing.assert_array_equal(read(UMB, path)["rewards"], [0, 0, 0])  # of several, none is the table's
     assert "no reward structure 'x'; there are: r0 (cost), r1" in str(refusal(UMB, path, reward_model="x"))
 
 
@@ -70,6 +73,11 @@ def test_umb_rationals_become_the_nearest_doubles(tmp_path):
         np.testing.assert_array_equal(rows["probabilities"], [float(v) for v in values])
 
 
+def test_a_umb_model_without_rewards_has_rewards_of_0(tmp_path):
+    path = umb_file(tmp_path / "m.umb", umb_index(rewards={}), WITHOUT_REWARDS)
+    np.testing.assert_array_equal(read(UMB, path)["rewards"], [0, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("index", "files", "said"),
     [
@@ -83,7 +91,6 @@ def test_umb_rationals_become_the_nearest_doubles(tmp_path):
             {},
             "doubles and rationals are read",
         ),
-        (umb_index(rewards={}), {}, "the model has no rewards"),
         (umb_index(n_states=-1), {}, "'#states' is -1"),
         (umb_index(n_states=True), {}, "'#states' is True"),
         (umb_index(n_choices=1 << 70), {}, "'#choices' is"),
@@ -102,7 +109,7 @@ def test_umb_rationals_become_the_nearest_doubles(tmp_path):
         (umb_index(), {"branch-to-probability.bin": None}, "branch-to-probability.bin is missing"),
         (
             umb_index(n_choices=4, n_states=9),
-            {"state-to-choices.bin": None, "choice-to-branches.bin": u8(0, 1, 2, 3, 4)},
+            {"state-to-choices.bin": None, "choice-to-branches.bin": u8(0, 1, 2, 3, 4), **WITHOUT_REWARDS},
             "but there are 4 choices and 9",
         ),
         (umb_index(), {"state-to-choices.bin": u8(0, 3, 2, 3)}, "state-to-choices.bin: falls from 3 to 2"),

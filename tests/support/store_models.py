@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.source import BlockReader
 from ooc_mdp.io.state_rows import StateRows
@@ -105,6 +106,7 @@ class ModelSource:
         self.model, self.block = model, block
         self.n_states: int | None = None
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self.checks = 0
 
     def blocks(self) -> Iterator[BlockReader]:

@@ -28,6 +28,7 @@ from typing import IO, Any
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.action_matrices import (
     CsrFile,
     DenseMatrix,
@@ -76,6 +77,7 @@ class MdptoolboxSource:
     def __init__(self, path: str, options: ReadOptions, opened: Callable[[], _Opened], files: ExitStack) -> None:
         self.path = path
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self._options = options
         self._opened = opened
         self._files = files

@@ -20,6 +20,7 @@ import numpy as np
 
 from ooc_mdp.arguments import described
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.action_matrices import Csr, lookup_rewards
 from ooc_mdp.io.arrays.copy_memory import copy_plan
 from ooc_mdp.io.arrays.in_memory import check_type, dense_array, exact_floats
@@ -29,6 +30,7 @@ from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
+from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
 __all__ = ["ArrayModel", "MemorySource", "Terminal", "open_arrays"]
@@ -48,6 +50,8 @@ class ArrayModel:
     layout: str | None = None
     terminal: Any = None
     sense: str = "max"
+    labels: Any = None
+    initial: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class MemorySource:
 
     def __init__(self, raw: RawRows, options: ReadOptions) -> None:
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self.n_states: int | None = raw.action_ptr.size - 1
         self._raw = raw
         self._options = options
@@ -153,7 +158,38 @@ def open_arrays(model: ArrayModel, options: ReadOptions) -> MemorySource:
     if of_transitions is not None:
         paid = lookup_rewards(rows.csr, of_transitions, layout.n_states)
         raw = replace(raw, transition_rewards=paid[kept])
-    return MemorySource(raw, options)
+    source = MemorySource(raw, options)
+    for name, states in _labels(model).items():
+        source.annotations.declare([name])
+        source.annotations.mark(name, _states(f"labels[{name!r}]", states, layout.n_states))
+    return source
+
+
+def _labels(model: ArrayModel) -> dict[str, Any]:
+    """The labels that are given, the initial states among them."""
+    labels = {} if model.labels is None else dict(model.labels)
+    if any(not isinstance(name, str) or not name for name in labels):
+        raise InputError(PATH, f"labels has the names {list(labels)}; give names that are texts")
+    if model.initial is not None:
+        if INITIAL in labels:
+            raise InputError(PATH, f"initial and labels[{INITIAL!r}] both give the initial states; leave one out")
+        labels[INITIAL] = [model.initial] if np.isscalar(model.initial) else model.initial
+    return labels
+
+
+def _states(name: str, given: Any, n_states: int) -> IntArray:
+    """States that are given as a mask or as numbers."""
+    states = dense_array(PATH, name, list(given) if isinstance(given, set | frozenset | range) else given)
+    if states.dtype == bool:
+        if states.shape != (n_states,):
+            raise InputError(PATH, f"{name} is a mask of shape {states.shape}; the model has {n_states} states")
+        return np.flatnonzero(states)
+    if states.size and (states.dtype.kind not in "iu" or states.ndim != 1):
+        raise InputError(PATH, f"{name} is {described(given)}; give a list of states, or a mask of all states")
+    for state in map(int, states):
+        if not 0 <= state < n_states:
+            raise InputError(PATH, f"{name} has state {state}; the {n_states} states are 0..{n_states - 1}")
+    return states.astype(np.int64)
 
 
 def _pointers(lengths: IntArray) -> IntArray:

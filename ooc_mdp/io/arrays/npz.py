@@ -24,6 +24,7 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
@@ -107,6 +108,7 @@ class _ArraysSource:
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self._options = options
         self._archive = ZipArrays(path)
         try:

@@ -39,12 +39,15 @@ from ooc_mdp.io.conversion.row_spool import Spool, SpoolFile, write_spool_file
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
 from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, write_store
 from ooc_mdp.io.source import BlockReader, Source
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.state_order import StateOrder
+from ooc_mdp.store.annotations import RewardModel, write_annotations
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
+from ooc_mdp.store.sealed_group import group_attributes
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 
 __all__ = ["convert", "write_spooled"]
@@ -90,7 +93,8 @@ def convert(
         spool = Spool(_read_all(source, scratch, options, progress))
         n_states = _check_states(source, spool)
         origin = {"source": source.path, "format": source.format, **(provenance or {})}
-        write_spooled(root, spool, n_states, options, origin, progress, geometry, executor, note)
+        order = write_spooled(root, spool, n_states, options, origin, progress, geometry, executor, note)
+        _write_annotations(root, source, spool, order, scratch)
         shutil.rmtree(scratch)
     return open_store(path)
 
@@ -105,12 +109,16 @@ def write_spooled(
     geometry: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
     note: Callable[[str], None] | None = None,
-) -> None:
+) -> StateOrder:
     """Pass 2: write the rows of a spool as a store into the directory `root`; see :func:`convert`.
 
     Parameters
     ----------
     provenance : its "source" is named in messages.
+
+    Returns
+    -------
+    StateOrder : the order of the states in the store.
     """
     order, method = _partition_source(spool, n_states, options)
     if executor is None:
@@ -122,6 +130,41 @@ def write_spooled(
     schema = _schema(spool, order, options.stored_dtype)
     arrays = _SpooledPartitions(spool, order, n_states, options.stored_dtype, provenance["source"])
     write_store(root, order, arrays, description, schema, executor or ThreadsExecutor(options.threads), progress)
+    return order
+
+
+def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrder, scratch: Path) -> None:
+    """Write the labels and further reward models of a source beside the table, if it has any."""
+    found, n_states = source.annotations, int(order.partition_ptr[-1])
+    labels = found.labels(n_states)
+    if not labels and not found.reward_models and found.table_rewards is None:
+        return
+    n_rows = sum(file.n_rows for file in spool.files)
+    models = {}
+    for i, name in enumerate(found.reward_models):
+        rewards = _file_array(scratch / f"rewards-{i}", n_rows)
+        terminal = _file_array(scratch / f"terminal-{i}", n_states)
+        row = 0
+        for p in range(order.partition_ptr.size - 1):
+            paid, final = spool.gather_reward_model(name, order.states(p))
+            rewards[row : row + paid.size] = paid
+            terminal[order.partition_ptr[p] : order.partition_ptr[p + 1]] = final
+            row += paid.size
+        models[name] = RewardModel(rewards, terminal)
+    write_annotations(
+        root,
+        str(group_attributes(root)["fingerprint"]),
+        labels,
+        models,
+        (n_states, n_rows),
+        found.table_rewards,
+        found.rewards_chosen,
+    )
+
+
+def _file_array(path: Path, size: int) -> FloatArray:
+    """float64 [size] in a temporary file, which takes no memory of its own."""
+    return np.memmap(path, np.float64, "w+", shape=(size,)) if size else np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)

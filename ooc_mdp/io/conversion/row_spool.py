@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.model.mdp import Block, IntArray, Rows
+from ooc_mdp.model.mdp import Block, FloatArray, IntArray, Rows
 from ooc_mdp.store.chunk_file import write_file
 from ooc_mdp.store.partition_summary import fits_float32
 
@@ -38,6 +38,8 @@ _DTYPES: dict[str, type[np.int64] | type[np.float64]] = {
     "action_labels": np.int64,
 }
 _OPTIONAL = ("terminal_rewards", "durations", "initial_values", "action_labels")
+REWARDS, TERMINAL = "rewards of ", "terminal rewards of "
+"""Arrays of a further reward model: one value per row, and one per state; its name follows."""
 _LARGEST_GAP = 16 << 10
 """Largest gap between two wanted runs, in bytes, that is read with them instead of being skipped by another call."""
 
@@ -79,6 +81,11 @@ def write_spool_file(path: Path, block: Block) -> SpoolFile:
         if values is not None:
             offsets[name] = end
             parts.append(np.ascontiguousarray(values, dtype))
+            end += parts[-1].nbytes
+    for model, found in block.reward_models.items():
+        for kind, values in ((REWARDS, found.rewards), (TERMINAL, found.terminal_rewards)):
+            offsets[kind + model] = end
+            parts.append(np.ascontiguousarray(values, np.float64))
             end += parts[-1].nbytes
     write_file(path, *(part.data for part in parts if part.size))
     actions, counts = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
@@ -131,6 +138,21 @@ class Spool:
             **joined,
         )
 
+    def gather_reward_model(self, name: str, states: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Rewards of ascending states' rows by a further reward model, float64 [m], and values of states, [n]."""
+        begin = bisect_right(self._firsts, int(states[0])) - 1
+        end = bisect_right(self._firsts, int(states[-1]))
+        rewards, terminal = [], []
+        for file in self.files[begin:end]:
+            low, high = np.searchsorted(states, [file.first_state, file.end_state])
+            if low < high:
+                own = _runs_of(states[low:high] - file.first_state)
+                with _Reader(file) as reader:
+                    _, rows = reader.counts("action_ptr", *own)
+                    rewards.append(reader.runs(REWARDS + name, *rows))
+                    terminal.append(reader.runs(TERMINAL + name, *own))
+        return np.concatenate(rewards), np.concatenate(terminal)
+
     def counts(self) -> Iterator[tuple[int, IntArray, IntArray]]:
         """First state, actions and transitions of each state, file by file."""
         for file in self.files:
@@ -148,10 +170,7 @@ class Spool:
 
     def _gather_from(self, file: SpoolFile, states: IntArray) -> dict[str, npt.NDArray[Any]]:
         """Arrays of the states' rows in one file, with counts in place of pointers."""
-        local = states - file.first_state
-        cut = np.flatnonzero(np.diff(local) != 1) + 1
-        begin = local[np.concatenate([[0], cut])]
-        end = local[np.concatenate([cut - 1, [local.size - 1]])] + 1
+        begin, end = _runs_of(states - file.first_state)
         out: dict[str, npt.NDArray[Any]] = {}
         with _Reader(file) as reader:
             runs = {"states": (begin, end)}
@@ -167,6 +186,12 @@ class Spool:
                 else:
                     out[name] = _default(name, out["action_ptr"], out["rewards"].size)
         return out
+
+
+def _runs_of(states: IntArray) -> tuple[IntArray, IntArray]:
+    """Ascending states as runs begin[i] .. end[i]-1 of consecutive ones."""
+    cut = np.flatnonzero(np.diff(states) != 1) + 1
+    return states[np.concatenate([[0], cut])], states[np.concatenate([cut - 1, [states.size - 1]])] + 1
 
 
 class _Reader:
@@ -195,7 +220,7 @@ class _Reader:
 
     def runs(self, name: str, begin: IntArray, end: IntArray) -> npt.NDArray[Any]:
         """Values of an array at the positions begin[i] .. end[i]-1, for ascending runs i."""
-        dtype = np.dtype(_DTYPES[name])
+        dtype = np.dtype(_DTYPES.get(name, np.float64))
         base = self._file.offsets[name]
         lengths = end - begin
         stops = np.cumsum(lengths)

@@ -35,6 +35,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.sax import make_parser
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.compressed import Decompressed
 from ooc_mdp.io.left_out import ACTION_NAMES, LeftOut
@@ -322,6 +323,7 @@ class _XmlSource:
         self.path = path
         self.n_states: int | None = None
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self._options = options
         self._handler = _Handler(path)
 

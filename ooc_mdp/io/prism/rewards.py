@@ -33,7 +33,7 @@ from ooc_mdp.io.text.source import Table, first_lines, iter_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 
-__all__ = ["RewardFile", "choose_rewards", "companion_files"]
+__all__ = ["RewardFile", "Structure", "choose_rewards", "companion_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ _LISTED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Structure:
+class Structure:
     """The files of one reward structure."""
 
     label: str
@@ -234,7 +234,7 @@ def _kind(file: TextFile, dtmc: bool) -> _Kind:
     return _DTMC_TREW if dtmc else _TREW
 
 
-def _companion_structures(tra: Path, dtmc: bool) -> Iterator[_Structure]:
+def _companion_structures(tra: Path, dtmc: bool) -> Iterator[Structure]:
     """Reward structures in companion files of a .tra file: stem.srew/.trew, and those with a number after the stem.
 
     Raises
@@ -251,7 +251,7 @@ def _companion_structures(tra: Path, dtmc: bool) -> Iterator[_Structure]:
     for label in sorted(groups, key=lambda text: int(text or 0)):
         files_of = tuple(TextFile(path) for path in groups[label].values())
         headers = (read_header(file, (_kind(file, dtmc).counts,), _COUNTS) for file in files_of)
-        yield _Structure(label, next((header.name for header in headers if header.name), None), files_of)
+        yield Structure(label, next((header.name for header in headers if header.name), None), files_of)
 
 
 def _companion_rewards(tra: Path) -> Iterator[tuple[str, Path]]:
@@ -275,12 +275,15 @@ def _names(files: tuple[TextFile, ...]) -> str:
     return " + ".join(os.path.basename(file.path) for file in files)
 
 
-def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[tuple[TextFile, ...], list[str]]:
-    """The reward files to read with a .tra file (the named one, its companion files, or none), and the files left out.
+def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[Structure | None, list[Structure], list[str]]:
+    """The reward structure of a .tra file that is the table's, the other ones, and files that are left out.
+
+    The table's is the named file, else the named or only structure of companion files; None where there is none, or
+    none of several is named.
 
     Raises
     ------
-    InputError : there are several reward structures and options.reward_model names none of them.
+    InputError : options.reward_model names none of the reward structures, or two have one name.
     OptionsError : the options name a file and a structure.
     """
     if options.rewards is not None:
@@ -291,24 +294,24 @@ def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[tuple[Te
             )
         named = TextFile(options.rewards)
         others = [path.name for _, path in _companion_rewards(Path(tra)) if not path.samefile(options.rewards)]
-        return (named,), others
+        return Structure("", None, (named,)), [], others
     structures = list(_companion_structures(Path(tra), dtmc))
     chosen = _chosen(tra, structures, options.reward_model)
-    left = [structure for structure in structures if structure is not chosen]
-    for structure in left:
-        for file in structure.files:
-            file.close()
-    return chosen.files if chosen else (), [structure.shown for structure in left]
+    names = [structure.shown for structure in structures]
+    if len(set(names)) < len(names):
+        listed = ", ".join(f"{shorten(printable(s.shown))} ({_names(s.files)})" for s in structures[:_LISTED])
+        raise InputError(tra, f"two reward structures have one name: {listed}; rename one, or name a file by --rewards")
+    return chosen, [structure for structure in structures if structure is not chosen], []
 
 
-def _chosen(tra: str, structures: list[_Structure], wanted: str | None) -> _Structure | None:
-    """The structure that is meant; None where there is none and none is wanted."""
+def _chosen(tra: str, structures: list[Structure], wanted: str | None) -> Structure | None:
+    """The structure that is meant; None where none is wanted and there is not exactly one."""
     if wanted is None and len(structures) <= 1:
         return structures[0] if structures else None
     shown = (f"{shorten(printable(s.shown))} ({_names(s.files)})" for s in structures[:_LISTED])
     listed = ", ".join(shown) + (", ..." if len(structures) > _LISTED else "")
     if wanted is None:
-        raise InputError(tra, f"several reward structures; choose one by --reward-model or --rewards: {listed}")
+        return None
     named = [s for s in structures if wanted == s.name] or [s for s in structures if wanted == s.label]
     if len(named) != 1:
         raise InputError(tra, f"no single reward structure is {quote(wanted)}; there are: {listed or 'none'}")

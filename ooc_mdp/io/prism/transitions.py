@@ -15,14 +15,15 @@ file. The probabilities of a transition given twice are added up. Comments (#), 
 
 A DTMC is an MDP of one action per state. Its comment is required, as a CTMC's file, whose numbers are rates, looks the
 same without. Other types of models are errors. Rewards are those of --rewards FILE or of the companion files with the
-same stem; without any they are 0. All files may be compressed. Companion files .sta and .lab are only compared with the
-number of states; what they say is left out.
+same stem; without any they are 0, and with several all are kept by name. All files may be compressed. Labels of a
+companion file .lab are kept; one of valuations (.sta) is only compared with the number of states.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,16 +32,17 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.foreign import PEXP, is_name, model_kind
-from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES, VALUATIONS
+from ooc_mdp.io.left_out import ACTION_NAMES, REWARD_STRUCTURES, VALUATIONS
 from ooc_mdp.io.prism.header import Header, read_header
-from ooc_mdp.io.prism.rewards import RewardFile, choose_rewards, companion_files
-from ooc_mdp.io.raw_rows import RawRows
+from ooc_mdp.io.prism.labels import check_last_state, check_valuations, declared_labels, read_labels
+from ooc_mdp.io.prism.rewards import RewardFile, Structure, choose_rewards, companion_files
+from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, diagnose_columns, group_rows
 from ooc_mdp.io.text.errors import Field, error_at
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import TextSegment, TextSource, count_lines, first_lines
-from ooc_mdp.quoting import printable, quote, shorten
+from ooc_mdp.quoting import quote
 
 __all__ = ["PRISM", "PrismFormat"]
 
@@ -53,8 +55,6 @@ _COUNTS = [
 _DTMC_FIELDS = (_FIELDS[0], *_FIELDS[2:])
 _DTMC_COUNTS = [_COUNTS[0], _COUNTS[2]]
 _DTMC = "DTMC"
-_LOOK = 1 << 14
-"""Bytes at the beginning and the end of a companion file that are examined."""
 
 
 class _PrismSource(TextSource):
@@ -69,13 +69,28 @@ class _PrismSource(TextSource):
         self.n_states, self._transitions = header.counts[0], header.counts[-1]
         self._choices = None if self._dtmc else header.counts[1]
         self._check_counts()
-        chosen, others = choose_rewards(path, options, self._dtmc)
-        self._rewards = [RewardFile(file, header.counts[:-1], path, self._dtmc) for file in chosen]
-        if others:
-            self.left_out.add(REWARD_STRUCTURES, others)
-        for suffix, kind in ((".sta", VALUATIONS), (".lab", LABELS)):
-            for companion in companion_files(Path(plain_name(path)).with_suffix(suffix)):
-                self.left_out.add(kind, _check_companion_file(TextFile(companion), suffix, self.n_states, path))
+        chosen, others, left_out = choose_rewards(path, options, self._dtmc)
+        self._rewards = self._reward_files(chosen)
+        self._models = {structure.shown: self._reward_files(structure) for structure in others}
+        self.annotations.reward_models = tuple(self._models)
+        self.annotations.rewards_chosen = chosen is not None or not others
+        if chosen is not None and (chosen.name or chosen.label):
+            self.annotations.table_rewards = chosen.shown
+        if left_out:
+            self.left_out.add(REWARD_STRUCTURES, left_out)
+        plain = Path(plain_name(path))
+        for companion in companion_files(plain.with_suffix(".sta")):
+            self.left_out.add(VALUATIONS, check_valuations(TextFile(companion), self.n_states, path))
+        self._label_files = [TextFile(companion) for companion in companion_files(plain.with_suffix(".lab"))]
+        for file in self._label_files:
+            self.annotations.declare(declared_labels(file).values())
+            check_last_state(file, self.n_states, path)
+
+    def _reward_files(self, structure: Structure | None) -> list[RewardFile]:
+        """The open files of a reward structure."""
+        counts = [count for count in (self.n_states, self._choices) if count is not None]
+        files = () if structure is None else structure.files
+        return [RewardFile(file, counts, self.path, self._dtmc) for file in files]
 
     def _check_type(self, header: Header) -> None:
         """Raise InputError for a type of model that is not read."""
@@ -112,8 +127,15 @@ class _PrismSource(TextSource):
         raw, error = group_rows(self.file, table, segment, self.n_states, gaps=True, numbered=True)
         raw = replace(raw, action_labels=None)
         if error is None:
+            models = {}
+            for name, files in self._models.items():
+                own = raw
+                for file in files:
+                    own = _with_rewards(own, file, segment)
+                models[name] = own
             for file in self._rewards:
                 raw = _with_rewards(raw, file, segment)
+            raw = _with_models(raw, models)
         return raw, error
 
     def _add_names(self, names: list[str]) -> None:
@@ -141,14 +163,19 @@ class _PrismSource(TextSource):
             raise error_at(self.file, last, f"the file ends after {found}, but its header announces {announced}")
         if self._choices is not None and rows != self._choices:
             self._raise_at_header(f"{self._choices} choices announced, but {rows} follow")
-        for file in self._rewards:
-            file.check_totals()
+        for reward_file in self._all_rewards():
+            reward_file.check_totals()
+        for label_file in self._label_files:
+            read_labels(label_file, self.n_states or 0, self.path, self.annotations)
+
+    def _all_rewards(self) -> list[RewardFile]:
+        return [*self._rewards, *(file for files in self._models.values() for file in files)]
 
     def close(self) -> None:
         """Remove the texts of compressed files."""
         super().close()
-        for file in self._rewards:
-            file.file.close()
+        for file in [*(each.file for each in self._all_rewards()), *self._label_files]:
+            file.close()
 
 
 def _with_rewards(raw: RawRows, file: RewardFile, segment: TextSegment) -> RawRows:
@@ -158,17 +185,37 @@ def _with_rewards(raw: RawRows, file: RewardFile, segment: TextSegment) -> RawRo
     if not file.transitions:
         rewards = file.state_rewards(first, end, segment.last)
         return replace(raw, row_rewards=np.repeat(rewards, np.diff(raw.action_ptr)), terminal_rewards=rewards)
+    raw = _sorted(raw)
+    return replace(raw, transition_rewards=file.transition_rewards(first, end, segment.last, raw))
+
+
+def _with_models(raw: RawRows, models: Mapping[str, RawRows]) -> RawRows:
+    """The rows with the rewards of further models, each the same rows with its own; all sorted if one is."""
+    if not models:
+        return raw
+    every = [raw, *models.values()]
+    if any(each.transition_rewards is not None for each in every):
+        every = [_sorted(each) for each in every]
+    rewards = {
+        name: RawRewards(model.row_rewards, model.transition_rewards, model.terminal_rewards)
+        for name, model in zip(models, every[1:], strict=True)
+    }
+    return replace(every[0], reward_models=rewards)
+
+
+def _sorted(raw: RawRows) -> RawRows:
+    """The rows with successors in ascending order; equal ones stay in the file's."""
     row = np.repeat(np.arange(raw.successor_ptr.size - 1), np.diff(raw.successor_ptr))
     if ((np.diff(raw.successors) < 0) & (np.diff(row) == 0)).any():
         order = np.lexsort([raw.successors, row])
         lines = raw.transition_positions
-        raw = replace(
+        return replace(
             raw,
             successors=raw.successors[order],
             probabilities=raw.probabilities[order],
             transition_positions=None if lines is None else lines[order],
         )
-    return replace(raw, transition_rewards=file.transition_rewards(first, end, segment.last, raw))
+    return raw
 
 
 def _section(raw: bytes) -> str | None:
@@ -185,34 +232,6 @@ def _foreign_line(raw: bytes) -> str | None:
     if integers and (len(fields) == 3 or (len(fields) == 4 and is_name(fields[3]))):
         return f"{diagnose_columns(_FIELDS, raw, word=True)}; an LTS, which has no probabilities, is not read"
     return _section(raw)
-
-
-def _check_companion_file(file: TextFile, suffix: str, n_states: int, tra: str) -> list[str]:
-    """Check that the last line of a .sta or .lab file names a state of the .tra file; return what it names."""
-    names = _declared_names(file.read(0, _LOOK), suffix)
-    begin = max(0, file.size - _LOOK)
-    for line in reversed(file.read(begin, file.size - begin).split(b"\n")):
-        match = re.match(rb"[ \t]*([0-9]+)[ \t]*:", line)
-        if match is None:
-            continue
-        digits = match[1].lstrip(b"0") or b"0"
-        last = int(digits[:19])
-        if len(digits) > 18 or last >= n_states or (suffix == ".sta" and last != n_states - 1):
-            shown = shorten(printable(digits.decode()))
-            message = f"its last state is {shown}, but {tra} announces {n_states} states"
-            raise InputError(file.path, f"{message}; take it away if they do not belong together")
-        break
-    file.close()
-    return names
-
-
-def _declared_names(head: bytes, suffix: str) -> list[str]:
-    """The labels (`0="init" 1="goal"`) or variables (`(x,y)`) in the first line of a companion file."""
-    line = next(iter(first_lines(head)), b"").decode("utf-8", "replace")
-    if suffix == ".lab":
-        return re.findall(r'[0-9]+="([^"]*)"', line)
-    variables = re.fullmatch(r"\((.*)\)", line)
-    return variables[1].split(",") if variables else []
 
 
 class PrismFormat:

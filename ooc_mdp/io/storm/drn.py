@@ -8,17 +8,17 @@
     @model                        ...
 
 A DTMC has one action per state. Rewards are r(s) + r(s,a) of one reward model: the only one, which may have no name, or
-the one that --reward-model names; a missing [..] is 0, as in Storm. A state without action is terminal. Labels and
-action names are left out; an exit rate `!2.5` or an observation `{3}` in the place of the rewards is an error. CTMCs,
-Markov automata, POMDPs, games, parameters, placeholders and intervals are errors. Source: Storm's DirectEncodingParser
-and DirectEncodingExporter, stormchecker.org.
+the one that --reward-model names; a missing [..] is 0, as in Storm. Others are kept by name, as labels are. A state
+without action is terminal. Names of actions are left out; an exit rate `!2.5` or an observation `{3}` in the place of
+the rewards is an error. CTMCs, Markov automata, POMDPs, games, parameters, placeholders and intervals are errors.
+Source: Storm's DirectEncodingParser and DirectEncodingExporter, stormchecker.org.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -26,8 +26,8 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.foreign import model_kind
-from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES
-from ooc_mdp.io.raw_rows import RawRows
+from ooc_mdp.io.left_out import ACTION_NAMES
+from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.storm.drn_lines import parse_drn
 from ooc_mdp.io.text.errors import (
@@ -39,7 +39,7 @@ from ooc_mdp.io.text.errors import (
     negative_state,
     number_error,
 )
-from ooc_mdp.io.text.file import TextFile
+from ooc_mdp.io.text.file import Bytes, TextFile
 from ooc_mdp.io.text.source import (
     Table,
     TextSegment,
@@ -52,6 +52,7 @@ from ooc_mdp.io.text.source import (
     truncate_table,
 )
 from ooc_mdp.io.text.words import no_words, texts_of
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["DRN", "DrnFormat"]
@@ -214,12 +215,15 @@ class _DrnSource(TextSource):
         self._deterministic = header.kind.lower() == "dtmc"
         wanted = self._reward_index(header.rewards, header.seen.get("@reward_models", 0))
         self._lists = wanted, max(1, len(header.rewards))
-        """Which reward of a list of how many is read."""
-        if len(header.rewards) > 1:
-            self.left_out.add(REWARD_STRUCTURES, (*header.rewards[:wanted], *header.rewards[wanted + 1 :]))
+        """Which reward of a list of how many is the table's, -1 for none, and how many there are."""
+        self._others = [(i, name) for i, name in enumerate(header.rewards) if i != wanted]
+        self.annotations.reward_models = tuple(name for _, name in self._others)
+        self.annotations.rewards_chosen = wanted >= 0
+        if header.rewards and wanted >= 0:
+            self.annotations.table_rewards = header.rewards[wanted]
 
     def _reward_index(self, names: list[str], at: int) -> int:
-        """Position of the reward model to read; 0 where no names are given, as a single model may have none."""
+        """Position of the table's reward model: 0 without names, as a single one may have none; -1: none of several."""
         name = self._options.reward_model
         listed = shorten(printable(", ".join(names)), 200)
         if name is not None:
@@ -227,23 +231,19 @@ class _DrnSource(TextSource):
                 many = "are several reward models" if name in names else "is no reward model"
                 raise error_at(self.file, at, f"there {many} {quote(name)}; there are: {listed or 'none'}")
             return names.index(name)
-        if len(names) > 1:
-            raise error_at(self.file, at, f"several reward models; choose one by --reward-model: {listed}")
-        return 0
+        if len(set(names)) < len(names):
+            raise error_at(self.file, at, f"two reward models have one name: {listed}; rename one of them")
+        return -1 if len(names) > 1 else 0
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        lists, words = self._lists, (no_words(), no_words())
-
-        def kernel(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
-            return parse_drn(buf, pos, end, lists, words, count, (letters, ints, floats, offsets), slow)
-
         buffer = read_bytes(self.file, segment.begin, segment.end)
-        table = read_table(self.file, segment.begin, buffer, (1, 1), kernel, partial(_diagnose, n_rewards=lists[1]))
+        labels, names = np.zeros((int(np.count_nonzero(buffer == 10)), 2), np.int64), no_words()
+        table = self._parse(segment, buffer, self._lists[0], labels, names)
         malformed = table.error is not None
-        for kind, named in zip((LABELS, ACTION_NAMES), words, strict=True):
-            texts = [text for text in texts_of(buffer, named) if text != _NO_NAME]
-            if texts:
-                self.left_out.add(kind, texts)
+        actions = [text for text in texts_of(buffer, names) if text != _NO_NAME]
+        if actions:
+            self.left_out.add(ACTION_NAMES, actions)
+        self._mark_labels(table, buffer, labels)
         found = self._order_error(table, segment)
         if found is not None:
             index, why = found
@@ -255,10 +255,38 @@ class _DrnSource(TextSource):
                 offset = segment.end
             table = truncate_table(table, index, error_at(self.file, offset, why))
             malformed = False
-        raw = _raw(table)
+        others = {name: self._parse(segment, buffer, i, labels, no_words()) for i, name in self._others}
+        for other in others.values():
+            if other.error is not None and other.letters.size < table.letters.size:
+                table, malformed = truncate_table(table, other.letters.size, other.error), True
+        models = {name: _raw(truncate_table(t, table.letters.size, None)) for name, t in others.items()}
+        raw = replace(
+            _raw(table),
+            reward_models={n: RawRewards(each.row_rewards, None, each.terminal_rewards) for n, each in models.items()},
+        )
         if malformed and raw.successor_ptr.size > 1:
             raw = truncate_rows(raw, raw.successor_ptr.size - 2)
         return raw, table.error
+
+    def _parse(self, segment: TextSegment, buffer: Bytes, wanted: int, labels: IntArray, names: IntArray) -> Table:
+        """The lines of a segment with the rewards of one reward model; labels and names as `parse_drn` takes them."""
+        lists, words = (wanted, self._lists[1]), (labels, names)
+
+        def kernel(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
+            return parse_drn(buf, pos, end, lists, words, count, (letters, ints, floats, offsets), slow)
+
+        return read_table(self.file, segment.begin, buffer, (1, 1), kernel, partial(_diagnose, n_rewards=lists[1]))
+
+    def _mark_labels(self, table: Table, buffer: Bytes, spans: IntArray) -> None:
+        """Give the states of a segment the labels of their lines; spans [lines, 2] is where these are."""
+        owners: dict[bytes, list[int]] = {}
+        of_states = np.flatnonzero(table.letters == _STATE)
+        for at in of_states[spans[of_states, 1] > spans[of_states, 0]].tolist():
+            owners.setdefault(buffer[spans[at, 0] : spans[at, 1]].tobytes(), []).append(int(table.ints[0, at]))
+        for line, states in owners.items():
+            known = np.array([state for state in states if 0 <= state < (self.n_states or 0)], np.int64)
+            for label in re.findall(r'"[^"\n]*"?|[^ \t\r]+', line.decode("utf-8", "replace")):
+                self.annotations.mark(label.strip('"'), known)
 
     def _order_error(self, table: Table, segment: TextSegment) -> tuple[int, str] | None:
         letters, n_states = table.letters, self.n_states or 0

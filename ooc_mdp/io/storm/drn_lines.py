@@ -32,8 +32,11 @@ _WORD_ACTION = np.frombuffer(b"action", np.uint8)
 
 @njit(cache=True, nogil=True)
 def _bracket(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
-    """Return (status, value, begin, after, next) of number `wanted` of the `n_rewards` in a list `[x, y, ...]` at i."""
-    status, value, begin, after = BAD, 0.0, i, i
+    """Return (status, value, begin, after, next) of number `wanted` of the `n_rewards` in a list `[x, y, ...]` at i.
+
+    None is wanted where `wanted` is negative: the value is 0.
+    """
+    status, value, begin, after = GOOD if wanted < 0 else BAD, 0.0, i, i
     i += 1
     position = 0
     while True:
@@ -81,27 +84,25 @@ def _starts(buf, i, word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _add_labels(buf, i, labels):  # type: ignore[no-untyped-def]
-    """Add the labels from i to the end of the line, which is returned; a quoted one may have blanks."""
+def _skip_labels(buf, i):  # type: ignore[no-untyped-def]
+    """The end of the line of labels at i; a quoted one may have blanks."""
     while buf[i] != NEWLINE:
-        first = i
         if buf[i] == _QUOTE:
             i += 1
             while buf[i] != NEWLINE and buf[i] != _QUOTE:
                 i += 1
         while buf[i] != NEWLINE and not blank(buf[i]):
             i += 1
-        add_word(buf, first, i, labels)
         i = skip_blanks(buf, i)
     return i
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _drn_word_line(buf, i, rewards, labels, actions):  # type: ignore[no-untyped-def]
+def _drn_word_line(buf, i, rewards, labels, actions, at):  # type: ignore[no-untyped-def]
     """Parse `state id [rewards] labels` or `action name [rewards]` at i: (status, id, reward, begin, after, next).
 
-    `next` is where the line must end; begin and after delimit the reward. Labels and names of actions, numbers apart,
-    are added to `labels` and `actions`.
+    `next` is where the line must end; begin and after delimit the reward. Begin and end of the line's labels go to
+    labels[at], names of actions, numbers apart, to `actions`.
     """
     wanted, n_rewards = rewards
     status, number, value = GOOD, np.int64(0), 0.0
@@ -130,7 +131,9 @@ def _drn_word_line(buf, i, rewards, labels, actions):  # type: ignore[no-untyped
     elif _is_rate(buf, i) or _is_observation(buf, i):
         status = BAD
     if is_state and status != BAD:
-        i = _add_labels(buf, skip_blanks(buf, i), labels)
+        labels[at, 0] = skip_blanks(buf, i)
+        i = _skip_labels(buf, labels[at, 0])
+        labels[at, 1] = i
     return status, number, value, begin, after, skip_blanks(buf, i)
 
 
@@ -152,10 +155,11 @@ def parse_drn(  # type: ignore[no-untyped-def]
 ):
     """Parse `state id [rewards] labels`, `action name [rewards]` and `successor : probability`; skip // comments.
 
-    rewards is (wanted, n_rewards): which reward of a list of how many is read; words is (labels, names of actions), to
-    which those that are found are added. table is (letters, ints, floats, offsets): letters [capacity] takes s, a or t;
-    ints [1, capacity] the id or successor; floats [1, capacity] that reward (0 without a list) or the probability. The
-    rest is as in :func:`~ooc_mdp.io.text.columns.parse_columns`.
+    rewards is (wanted, n_rewards): which reward of a list of how many is read; words is (labels, names of actions):
+    labels [capacity, 2] takes begin and end of the labels of each line, names that are found are added to the other.
+    table is (letters, ints, floats, offsets): letters [capacity] takes s, a or t; ints [1, capacity] the id or
+    successor; floats [1, capacity] that reward (0 without a list) or the probability. The rest is as in
+    :func:`~ooc_mdp.io.text.columns.parse_columns`.
     """
     labels, actions = words
     letters, ints, floats, offsets = table
@@ -171,7 +175,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
         letter = np.uint8(_LOWER_T)
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
-            status, number, value, begin, after, i = _drn_word_line(buf, i, rewards, labels, actions)
+            status, number, value, begin, after, i = _drn_word_line(buf, i, rewards, labels, actions, count)
         else:
             status, number, value, begin, after, i = _drn_transition_line(buf, i)
         if status == BAD or buf[i] != NEWLINE or i - line > MAX_LINE:

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.block_memory import TEXT_BYTES, check_block_memory
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.compressed import compression
 from ooc_mdp.io.foreign import binary_kind
 from ooc_mdp.io.left_out import LeftOut
-from ooc_mdp.io.raw_rows import RawRows
+from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
 from ooc_mdp.io.text.errors import error_at, line_bytes
 from ooc_mdp.io.text.file import Bytes, TextFile
@@ -90,7 +91,7 @@ def first_lines(head: bytes, comment: bytes = b"#") -> list[bytes]:
     return [line for line in stripped if line and not line.startswith(comment)]
 
 
-def truncate_table(table: Table, count: int, error: InputError) -> Table:
+def truncate_table(table: Table, count: int, error: InputError | None) -> Table:
     """The first `count` lines of a table, with the error in the next."""
     return Table(table.letters[:count], table.ints[:, :count], table.floats[:, :count], table.offsets[:count], error)
 
@@ -200,6 +201,7 @@ class TextSource(ABC):
         self.path = path
         self.n_states: int | None = None
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self.file = TextFile(path)
         self.size = self.file.size
         self.begin = self._check_start()
@@ -340,4 +342,12 @@ def truncate_rows(raw: RawRows, rows: int) -> RawRows:
     for name in ("transition_rewards", "transition_positions"):
         value = getattr(raw, name)
         changes[name] = None if value is None else value[:end]
+    changes["reward_models"] = {
+        name: RawRewards(
+            None if model.row_rewards is None else model.row_rewards[:rows],
+            None if model.transition_rewards is None else model.transition_rewards[:end],
+            model.terminal_rewards,
+        )
+        for name, model in raw.reward_models.items()
+    }
     return replace(raw, **changes)

@@ -13,21 +13,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.left_out import ACTION_NAMES, INITIAL_STATES, LABELS, REWARD_STRUCTURES, VALUATIONS
+from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES, VALUATIONS
 from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream
 from ooc_mdp.quoting import printable, quote, shorten
 
-__all__ = ["CHOICES", "ENTITIES", "PLAYERS", "PROBABILITIES", "STATES", "TARGETS", "Index", "read_index"]
+__all__ = [
+    "CHOICES",
+    "ENTITIES",
+    "INITIAL_STATES",
+    "PLAYERS",
+    "PROBABILITIES",
+    "STATES",
+    "TARGETS",
+    "Index",
+    "read_index",
+]
 
 STATES, CHOICES, PLAYERS = "state-to-choices.bin", "choice-to-branches.bin", "state-to-player.bin"
+INITIAL_STATES = "state-is-initial.bin"
 TARGETS, PROBABILITIES = "branch-to-target.bin", "branch-to-probability.bin"
 ENTITIES = ("states", "choices", "branches")
 _VERSIONS = (0, 1)
 _INDEX = "index.json"
-_INITIAL = "state-is-initial.bin"
 _FOLDERS = {"actions/": ACTION_NAMES, "valuations/": VALUATIONS}
 """What members of these folders have."""
 _GROUPS = {"aps": LABELS, "rewards": REWARD_STRUCTURES}
+_BIT = {"type": "bool", "size": 1}
+_WORD = 64
+"""Bits of states are padded to words of so many."""
 _TOP_KEYS = (
     "format-version",
     "format-revision",
@@ -71,29 +84,40 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The contents of index.json: the model and the chosen reward structure."""
+    """The contents of index.json: the model, its reward structures and labels."""
 
     path: str
     counts: dict[str, int]
     """Number of states, choices and branches."""
     players: int
     probabilities: Numbers | None
-    reward: str
-    rewards: dict[str, Numbers]
-    """Which of states, choices and branches carry a reward."""
+    reward: str | None
+    """Identifier of the reward structure that is the table's; None where there is none, or none of several."""
+    rewards: dict[str, dict[str, Numbers]]
+    """By identifier of a reward structure, which of states, choices and branches carry a reward."""
+    names: dict[str, str]
+    """What each reward structure is called."""
+    labels: dict[str, str]
+    """By identifier of a label of states, what it is called."""
     annotations: dict[str, tuple[str, ...]]
-    """What is announced and not read, by its kind (`ooc_mdp.io.left_out`): labels and other reward structures."""
+    """What is announced and not read, by its kind (`ooc_mdp.io.left_out`)."""
     other_folders: tuple[str, ...]
     """The folders of these annotations."""
 
-    def reward_file(self, entity: str) -> str:
-        """Name of the member with the rewards of states, choices or branches."""
-        return f"annotations/rewards/{self.reward}/{entity}/values.bin"
+    @staticmethod
+    def reward_file(structure: str, entity: str) -> str:
+        """Name of the member with a structure's rewards of states, choices or branches."""
+        return f"annotations/rewards/{structure}/{entity}/values.bin"
+
+    @staticmethod
+    def label_file(label: str) -> str:
+        """Name of the member with the states of a label."""
+        return f"annotations/aps/{label}/states/values.bin"
 
     def kind_left_out(self, name: str) -> str | None:
         """What a member without an expected size has (`ooc_mdp.io.left_out`), where no annotation announces it."""
         folders = [kind for folder, kind in _FOLDERS.items() if name.startswith(folder)]
-        return INITIAL_STATES if name == _INITIAL else next(iter(folders), None)
+        return next(iter(folders), None)
 
     def expected_size(self, name: str) -> int | None:
         """Bytes that a member must have, None for members that change no value.
@@ -112,16 +136,19 @@ class Index:
             sizes[PLAYERS] = 4 * counts["states"]
         if self.probabilities is not None:
             sizes[PROBABILITIES] = self.probabilities.width * counts["branches"]
-        for entity, numbers in self.rewards.items():
-            sizes[self.reward_file(entity)] = numbers.width * counts[entity]
+        for structure, places in self.rewards.items():
+            for entity, numbers in places.items():
+                sizes[self.reward_file(structure, entity)] = numbers.width * counts[entity]
+        bits = -(-counts["states"] // _WORD) * _WORD // 8
+        sizes |= dict.fromkeys((INITIAL_STATES, *map(self.label_file, self.labels)), bits)
         if name in sizes:
             return sizes[name]
         if name == _INDEX or self.kind_left_out(name) or name.startswith(self.other_folders):
             return None
         raise InputError(
             self.path,
-            f"member {quote(name)} is none that index.json announces for an MDP or DTMC with the reward structure "
-            f"{quote(self.reward)}; it would be left out of the model: take it away or export the model again",
+            f"member {quote(name)} is none that index.json announces for an MDP or DTMC; it would be left out of the "
+            f"model: take it away or export the model again",
         )
 
 
@@ -180,6 +207,7 @@ class _IndexReader:
         kind = system.get("branch-probability-type")
         names = self.reward_names()
         reward = self.chosen_reward(names, reward_model)
+        labels, rewards = self.state_labels(), self.kept_rewards(names, reward)
         return Index(
             path=self.path,
             counts={
@@ -190,9 +218,11 @@ class _IndexReader:
             players=self.count(system, "#players"),
             probabilities=None if kind is None else self.numbers("probabilities", kind),
             reward=reward,
-            rewards=self.reward_files(reward),
-            annotations=self.left_out(reward),
-            other_folders=self.other_folders(reward),
+            rewards=rewards,
+            names={name: names[name] for name in rewards},
+            labels=labels,
+            annotations=self.left_out(labels, rewards),
+            other_folders=self.other_folders(labels, rewards),
         )
 
     def check_kind(self, system: dict[str, Any]) -> None:
@@ -216,9 +246,7 @@ class _IndexReader:
     def reward_names(self) -> dict[str, str]:
         """The alias of each reward structure, which is its identifier where it has none."""
         found = self.section(self.section(self.index, "annotations"), "rewards")
-        if not found:
-            raise self.error("the model has no rewards; export it with a reward structure")
-        names = {}
+        names: dict[str, str] = {}
         for name, value in found.items():
             if not isinstance(value, dict):
                 raise self.error(f"reward structure {quote(name)} must be an object")
@@ -229,13 +257,36 @@ class _IndexReader:
                 )
         return names
 
-    def left_out(self, reward: str) -> dict[str, tuple[str, ...]]:
-        """Names of labels, of the other reward structures and of annotations of other groups, by their kind."""
+    def state_labels(self) -> dict[str, str]:
+        """What each label of states is called, by its identifier; labels of choices and branches are left out."""
+        found = self.section(self.section(self.index, "annotations"), "aps")
+        labels = {}
+        for name, value in found.items():
+            if isinstance(value, dict) and value.get("applies-to") == ["states"] and value.get("type") == _BIT:
+                labels[name] = self.alias(name, value)
+        if len(set(labels.values())) < len(labels):
+            raise self.error(f"two labels have one alias: {shorten(', '.join(labels.values()))}; rename one of them")
+        return labels
+
+    def kept_rewards(self, names: dict[str, str], reward: str | None) -> dict[str, dict[str, Numbers]]:
+        """Where each reward structure pays, by identifier; those that cannot be read are left out, if not wanted."""
+        kept = {}
+        for name in names:
+            try:
+                kept[name] = self.reward_files(name)
+            except InputError:
+                if name == reward:
+                    raise
+        return kept
+
+    def left_out(self, labels: dict[str, str], rewards: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+        """Names of labels of choices and branches, of other reward structures and other annotations, by their kind."""
         found: dict[str, tuple[str, ...]] = {}
         annotations = self.section(self.index, "annotations")
         for group in annotations:
             section = self.section(annotations, group)
-            names = [self.alias(name, section[name]) for name in section if (group, name) != ("rewards", reward)]
+            kept: dict[str, Any] = {"rewards": rewards, "aps": labels}.get(group, {})
+            names = [self.alias(name, section[name]) for name in section if name not in kept]
             if names:
                 found[_GROUPS.get(group, f"annotations {group}")] = tuple(names)
         if self.index.get("valuations"):
@@ -248,21 +299,23 @@ class _IndexReader:
         alias = annotation.get("alias", name) if isinstance(annotation, dict) else name
         return alias if isinstance(alias, str) else name
 
-    def other_folders(self, reward: str) -> tuple[str, ...]:
+    def other_folders(self, labels: dict[str, str], rewards: dict[str, Any]) -> tuple[str, ...]:
         annotations = self.section(self.index, "annotations")
-        folders = [f"annotations/{group}/{name}/" for group in annotations for name in self.section(annotations, group)]
-        return tuple(folder for folder in folders if folder != f"annotations/rewards/{reward}/")
+        read = {("aps", name) for name in labels} | {("rewards", name) for name in rewards}
+        announced = ((group, name) for group in annotations for name in self.section(annotations, group))
+        return tuple(f"annotations/{group}/{name}/" for group, name in announced if (group, name) not in read)
 
-    def chosen_reward(self, names: dict[str, str], wanted: str | None) -> str:
+    def chosen_reward(self, names: dict[str, str], wanted: str | None) -> str | None:
+        """Identifier of the table's reward structure: the wanted or only one; None where there is none of several."""
         shown = ", ".join(name if alias == name else f"{name} ({alias})" for name, alias in names.items())
         shown = shorten(printable(shown), 300)
         if wanted is None:
-            if len(names) > 1:
-                raise self.error(f"there are {len(names)} reward structures; choose one with --reward-model: {shown}")
-            return next(iter(names))
+            if len(set(names.values())) < len(names):
+                raise self.error(f"two reward structures have one alias: {shown}; rename one of them")
+            return next(iter(names)) if len(names) == 1 else None
         matches = [name for name in names if name == wanted] or [n for n, a in names.items() if a == wanted]
         if not matches:
-            raise self.error(f"there is no reward structure {quote(wanted)}; there are: {shown}")
+            raise self.error(f"there is no reward structure {quote(wanted)}; there are: {shown or 'none'}")
         if len(matches) > 1:
             raise self.error(
                 f"{len(matches)} reward structures are called {quote(wanted)}; name one of {', '.join(matches)}"

@@ -11,9 +11,9 @@ A UMB file is a tar archive (plain, gzip or xz) of index.json and little-endian 
     V(s) = r(s) + opt_a { r(s,a) + sum_s' p(s'|s,a) [ r(s,a,s') + gamma V(s') ] },  V(s) = r(s) if none.
 
 Discrete-time models of one player (MDP) or none (DTMC) are read, fully observed, with doubles or rationals
-(rounded to the nearest double). Targets or rewards that are absent are 0 everywhere. Initial states, labels,
-valuations, the names of actions and reward structures that were not chosen are not kept; every other member is read
-or refused by name.
+(rounded to the nearest double). Targets or rewards that are absent are 0 everywhere. Labels of states, the initial
+states (label "init") and all reward structures are kept; valuations, the names of actions and labels of choices and
+branches are not. Every other member is read or refused by name.
 Source: "Specification of the UMB Format", https://github.com/pmc-tools/umb, format version 1.
 """
 
@@ -26,14 +26,26 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.pointer_stream import IdentityPointers, PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
 from ooc_mdp.io.left_out import LeftOut
-from ooc_mdp.io.raw_rows import RawRows
+from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.io.umb.archive import Member, NumberStream, is_archive, locate_members, read_member
-from ooc_mdp.io.umb.index import CHOICES, ENTITIES, PLAYERS, PROBABILITIES, STATES, TARGETS, Index, read_index
+from ooc_mdp.io.umb.index import (
+    CHOICES,
+    ENTITIES,
+    INITIAL_STATES,
+    PLAYERS,
+    PROBABILITIES,
+    STATES,
+    TARGETS,
+    Index,
+    read_index,
+)
+from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["UMB", "UmbFormat"]
@@ -56,9 +68,10 @@ class _Streams:
         if index.probabilities is not None and PROBABILITIES in members:
             self.probabilities = index.probabilities.stream(members[PROBABILITIES])
         self.rewards = {
-            entity: numbers.stream(members[index.reward_file(entity)])
-            for entity, numbers in index.rewards.items()
-            if index.reward_file(entity) in members
+            (structure, entity): numbers.stream(members[index.reward_file(structure, entity)])
+            for structure, places in index.rewards.items()
+            for entity, numbers in places.items()
+            if index.reward_file(structure, entity) in members
         }
 
 
@@ -74,6 +87,7 @@ class _UmbSource:
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self._options = options
         text = read_member(path, "index.json", _MAX_INDEX)
         if text is None:
@@ -82,6 +96,11 @@ class _UmbSource:
         self.n_states: int | None = self._index.counts["states"]
         for kind, names in self._index.annotations.items():
             self.left_out.add(kind, names)
+        others = [name for name in self._index.names if name != self._index.reward]
+        self.annotations.reward_models = tuple(self._index.names[name] for name in others)
+        self.annotations.rewards_chosen = self._index.reward is not None or not others
+        if self._index.reward is not None:
+            self.annotations.table_rewards = self._index.names[self._index.reward]
         self._files = ExitStack()
         try:
             file = self._files.enter_context(open_file(path))
@@ -141,32 +160,50 @@ class _UmbSource:
                 f"{STATES}: state {first + state} has {choices[state]} choices, but index.json says 0 players",
             )
         n, m, nnz = states.size - 1, rows.size - 1, int(rows[-1] - rows[0])
-        rewards = {
-            entity: streams.rewards[entity].read_floats(count)
-            for entity, count in (("states", n), ("choices", m), ("branches", nnz))
-            if entity in streams.rewards
+        models = {
+            name: _rewards_of(streams, name, {"states": n, "choices": m, "branches": nnz}, choices)
+            for name in self._index.names
         }
-        choice_rewards = rewards.get("choices")
-        state_rewards = rewards.get("states")
-        if state_rewards is not None:
-            paid = np.repeat(state_rewards, choices)
-            choice_rewards = paid if choice_rewards is None else paid + choice_rewards
+        own = RawRewards() if self._index.reward is None else models.pop(self._index.reward)
         return RawRows(
             action_ptr=states - states[0],
             successor_ptr=rows - rows[0],
             successors=streams.targets.read(nnz) if streams.targets else np.zeros(nnz, np.int64),
             probabilities=streams.probabilities.read_floats(nnz) if streams.probabilities else np.ones(nnz),
-            row_rewards=choice_rewards,
-            transition_rewards=rewards.get("branches"),
-            terminal_rewards=state_rewards,
+            row_rewards=own.row_rewards,
+            transition_rewards=own.transition_rewards,
+            terminal_rewards=own.terminal_rewards,
+            reward_models={self._index.names[name]: model for name, model in models.items()},
         )
 
     def check_totals(self) -> None:
-        """Do nothing: every size was compared with index.json when the file was opened."""
+        """Read the labels; every size was compared with index.json when the file was opened."""
+        index = self._index
+        files = {name: index.label_file(label) for label, name in index.labels.items()}
+        files.setdefault(INITIAL, INITIAL_STATES)
+        n = index.counts["states"]
+        for name, file in files.items():
+            if file in self._members:
+                bits = np.frombuffer(self._members[file].read(0, -(-n // 8)), np.uint8)
+                self.annotations.set_bits(name, bits)
 
     def close(self) -> None:
         """Close the archive and its temporary files."""
         self._files.close()
+
+
+def _rewards_of(streams: _Streams, structure: str, counts: dict[str, int], choices: IntArray) -> RawRewards:
+    """The next rewards of one structure, for so many states, choices and branches."""
+    rewards = {
+        entity: streams.rewards[structure, entity].read_floats(count)
+        for entity, count in counts.items()
+        if (structure, entity) in streams.rewards
+    }
+    of_states, of_choices = rewards.get("states"), rewards.get("choices")
+    if of_states is not None:
+        paid = np.repeat(of_states, choices)
+        of_choices = paid if of_choices is None else paid + of_choices
+    return RawRewards(of_choices, rewards.get("branches"), of_states)
 
 
 class UmbFormat:

@@ -1,0 +1,67 @@
+"""What a reader finds beside a model's rows and a store keeps: labels of states, and the names of reward models.
+
+Labels are sets of states, one bit per state in memory, filled from any thread while blocks are read. Rewards of further
+reward models go with the rows of their block (`Rows.reward_models`). Knows no format and no store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.model.mdp import IntArray
+
+__all__ = ["SourceAnnotations"]
+
+
+class SourceAnnotations:
+    """Of one source; complete once all of its blocks were read and its totals were checked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bits: dict[str, npt.NDArray[np.uint8]] = {}
+        self.table_rewards: str | None = None
+        """Name of the reward model that the rows have, where it has a name."""
+        self.reward_models: tuple[str, ...] = ()
+        """Names of those that the rows have beside it."""
+        self.rewards_chosen = True
+        """False where there are several reward models and the rows have none of them as their own."""
+
+    def declare(self, names: Iterable[str]) -> None:
+        """Add labels that the source names, whether or not any state has them."""
+        with self._lock:
+            for name in names:
+                self._bits.setdefault(name, np.zeros(0, np.uint8))
+
+    def mark(self, name: str, states: IntArray) -> None:
+        """Give states (int64, any order) a label."""
+        if not states.size:
+            return
+        with self._lock:
+            bits = self._bits.get(name, np.zeros(0, np.uint8))
+            needed = int(states.max()) // 8 + 1
+            if needed > bits.size:
+                grown = np.zeros(max(needed, 2 * bits.size), np.uint8)
+                grown[: bits.size] = bits
+                bits = grown
+            np.bitwise_or.at(bits, states >> 3, (1 << (states & 7)).astype(np.uint8))
+            self._bits[name] = bits
+
+    def set_bits(self, name: str, bits: npt.NDArray[np.uint8]) -> None:
+        """Take a whole label, packed as `labels` returns it."""
+        with self._lock:
+            self._bits[name] = bits
+
+    def labels(self, n_states: int) -> dict[str, npt.NDArray[np.uint8]]:
+        """For each label, in alphabetical order, uint8 [ceil(n/8)]: one bit per state, the first in the lowest bit."""
+        with self._lock:
+            return {name: _resized(self._bits[name], -(-n_states // 8)) for name in sorted(self._bits)}
+
+
+def _resized(bits: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    out = np.zeros(size, np.uint8)
+    out[: min(size, bits.size)] = bits[:size]
+    return out

@@ -1,0 +1,66 @@
+"""What is known of a model beside its table: labels of states, and reward models with names of their own.
+
+No solve of the table reads them; questions about labelled states, and about one of several reward models, do. This
+module knows no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.quoting import printable, quote, shorten
+
+__all__ = ["INITIAL", "NO_ANNOTATIONS", "Annotations", "StateSet", "unknown_name"]
+
+StateSet = npt.NDArray[np.bool_]
+"""bool [n_states]; which states belong to a set."""
+INITIAL = "init"
+"""The label of the initial states, as PRISM and Storm call it."""
+
+
+class Annotations:
+    """Of a model that has none; a table with some overrides all of it."""
+
+    labels: Sequence[str] = ()
+    """Names of the labels."""
+    table_rewards: str | None = None
+    """Name of the reward model whose rewards the table has, where it has a name."""
+    reward_models: Sequence[str] = ()
+    """Names of the other ones."""
+    rewards_chosen: bool = True
+    """False where the source had several reward models and the table has none of them."""
+
+    def label(self, name: str) -> StateSet:
+        """bool [n_states]; the states with a label, in the source's order; OptionsError where there is none such."""
+        raise unknown_name("label", name, self.labels)
+
+    def rewards(self, name: str, first: int, end: int) -> FloatArray:
+        """float64 [end - first]; rewards of rows, in the table's order, by one of `reward_models`."""
+        raise unknown_name("reward model", name, self.reward_models)
+
+    def terminal_rewards(self, name: str, first: int, end: int) -> FloatArray:
+        """float64 [end - first]; values of states without action, in the table's order, by one of `reward_models`."""
+        raise unknown_name("reward model", name, self.reward_models)
+
+    def reward_range(self, name: str) -> tuple[float, float]:
+        """Least and largest reward by one of `reward_models`, values of states without action included."""
+        raise unknown_name("reward model", name, self.reward_models)
+
+    def faults(self) -> list[str]:
+        """Read everything, and return what is damaged."""
+        return []
+
+
+NO_ANNOTATIONS = Annotations()
+
+
+def unknown_name(kind: str, name: str, known: Sequence[str]) -> OptionsError:
+    """The refusal of a name that no label, or reward model, has."""
+    listed = shorten(printable(", ".join(known)), 300)
+    return OptionsError(f"there is no {kind} {quote(name)}; there are: {listed}" if known else
+                        f"there is no {kind} {quote(name)}, as the model has none")  # fmt: skip

@@ -1,0 +1,226 @@
+"""Labels and reward models of a store: a sealed group beside its table, which no solve of the table reads.
+
+    annotations/
+        label_0      uint8 [ceil(n/8)]   one bit per state in the source's order, the first in the lowest bit of a byte
+        reward_0     float64 [m]         of the table's rows, in the store's order
+        terminal_0   float64 [n]         of states without action, in the store's order; where some are not 0
+
+The attributes name them, and the fingerprint of the table that they belong to. Opening compares the digests; every
+chunk is compared with the group's manifest when it is read (`ooc_mdp.store.sealed_group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import DamagedStoreError
+from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations, StateSet, unknown_name
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, SHA256, Rule, check_object, count, or_null
+from ooc_mdp.store.damage import REMEDY
+from ooc_mdp.store.seal import DIGEST
+from ooc_mdp.store.sealed_file import SealError
+from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, SealedGroupWriter, group_attributes
+
+__all__ = ["ANNOTATIONS", "RewardModel", "open_annotations", "write_annotations"]
+
+ANNOTATIONS = "annotations"
+"""The folder in a store's directory."""
+_FORMAT, _VERSION = "ooc-mdp-annotations", 1
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+
+
+_NAMES: Rule = (_are_names, "a list of different names")
+_ATTRIBUTES: dict[str, Rule] = {
+    "format": (lambda value: value == _FORMAT, _FORMAT),
+    "format_version": (lambda value: type(value) is int and value == _VERSION, f"{_VERSION}, which this program reads"),
+    "fingerprint": FINGERPRINT,
+    "n_states": count(1),
+    "n_rows": count(0),
+    "labels": _NAMES,
+    "reward_models": _NAMES,
+    "reward_ranges": (lambda value: isinstance(value, list) and all(map(_is_range, value)), "a range for each model"),
+    "table_rewards": or_null((lambda value: isinstance(value, str), "a name")),
+    "rewards_chosen": (lambda value: isinstance(value, bool), "true or false"),
+    ARRAYS: ANYTHING,
+    ARRAYS_DIGEST: SHA256,
+    DIGEST: SHA256,
+}
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(x) is float for x in value) and value[0] <= value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardModel:
+    """A reward model in the table's order."""
+
+    rewards: FloatArray
+    """float64 [m]."""
+    terminal: FloatArray
+    """float64 [n]."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and largest, (0, 0) if there is none."""
+        sizes = [each for each in (self.rewards, self.terminal) if each.size and (each is self.rewards or each.any())]
+        if not sizes:
+            return 0.0, 0.0
+        return float(min(each.min() for each in sizes)), float(max(each.max() for each in sizes))
+
+
+def write_annotations(
+    root: Path,
+    fingerprint: str,
+    labels: Mapping[str, npt.NDArray[np.uint8]],
+    rewards: Mapping[str, RewardModel],
+    sizes: tuple[int, int],
+    table_rewards: str | None = None,
+    rewards_chosen: bool = True,
+) -> None:
+    """Write labels and reward models into the directory of a store.
+
+    Parameters
+    ----------
+    fingerprint : of the store's table.
+    labels : for each name the states, packed into bits in the source's order, uint8 [ceil(n/8)].
+    rewards : for each name a reward model other than the table's; mapped files of any size.
+    sizes : numbers of states and of rows.
+    table_rewards, rewards_chosen : as in :class:`~ooc_mdp.model.annotations.Annotations`.
+    """
+    place = root / ANNOTATIONS
+    place.mkdir()
+    group = SealedGroupWriter(place)
+    for i, bits in enumerate(labels.values()):
+        group.write(f"label_{i}", bits, bits.shape, ("byte",))
+    for i, model in enumerate(rewards.values()):
+        if model.rewards.size:
+            group.write(f"reward_{i}", model.rewards, model.rewards.shape, ("row",))
+        if model.terminal.any():
+            group.write(f"terminal_{i}", model.terminal, model.terminal.shape, ("state",))
+    group.seal(
+        {
+            "format": _FORMAT,
+            "format_version": _VERSION,
+            "fingerprint": fingerprint,
+            "n_states": sizes[0],
+            "n_rows": sizes[1],
+            "labels": list(labels),
+            "reward_models": list(rewards),
+            "reward_ranges": [list(model.range) for model in rewards.values()],
+            "table_rewards": table_rewards,
+            "rewards_chosen": rewards_chosen,
+        }
+    )
+
+
+def open_annotations(root: Path, fingerprint: str, n_states: int, n_rows: int) -> Annotations:
+    """The labels and reward models of a store; none where it has no such group.
+
+    Raises
+    ------
+    DamagedStoreError : they are damaged, or belong to another table.
+    """
+    place = root / ANNOTATIONS
+    if not place.is_dir():
+        return NO_ANNOTATIONS
+    try:
+        attributes = group_attributes(place)
+        check_object(attributes, _ATTRIBUTES, "its attributes")
+        found = _StoredAnnotations(place, attributes, SealedGroup(place, attributes))
+        found.check(fingerprint, n_states, n_rows)
+    except (SealError, OSError) as error:
+        raise _damaged(place, error) from error
+    return found
+
+
+class _StoredAnnotations(Annotations):
+    """Those of a store; arrays are read when they are asked for."""
+
+    def __init__(self, place: Path, attributes: Mapping[str, Any], group: SealedGroup) -> None:
+        self._place, self._attributes, self._group = place, attributes, group
+        self.labels: Sequence[str] = tuple(attributes["labels"])
+        self.reward_models: Sequence[str] = tuple(attributes["reward_models"])
+        self.table_rewards: str | None = attributes["table_rewards"]
+        self.rewards_chosen: bool = attributes["rewards_chosen"]
+
+    def check(self, fingerprint: str, n_states: int, n_rows: int) -> None:
+        """Compare what the attributes and the list of arrays say with the table; SealError where they differ."""
+        found = self._attributes
+        for name, due in (("fingerprint", fingerprint), ("n_states", n_states), ("n_rows", n_rows)):
+            if found[name] != due:
+                raise SealError(f"it belongs to a table of {name} {found[name]}, not {due}")
+        if len(found["reward_ranges"]) != len(self.reward_models):
+            raise SealError(f"it has {len(found['reward_ranges'])} ranges of {len(self.reward_models)} reward models")
+        expected = {f"label_{i}": ("uint8", (-(-n_states // 8),)) for i in range(len(self.labels))}
+        models = range(len(self.reward_models))
+        expected |= {f"reward_{i}": ("float64", (n_rows,)) for i in models if n_rows}
+        expected |= {f"terminal_{i}": ("float64", (n_states,)) for i in models if f"terminal_{i}" in self._group.arrays}
+        given = {name: (array.dtype.name, array.shape) for name, array in self._group.arrays.items()}
+        if given != expected:
+            wrong = sorted(name for name in {*given, *expected} if given.get(name) != expected.get(name))
+            raise SealError(f"its arrays {', '.join(wrong)} are not those of its labels and reward models")
+
+    def label(self, name: str) -> StateSet:
+        """Read a label's bits."""
+        if name not in self.labels:
+            raise unknown_name("label", name, self.labels)
+        try:
+            bits = self._group.read(f"label_{self.labels.index(name)}")
+        except SealError as error:
+            raise _damaged(self._place, error) from error
+        return np.unpackbits(bits, count=self._attributes["n_states"], bitorder="little").view(np.bool_)
+
+    def rewards(self, name: str, first: int, end: int) -> FloatArray:
+        """Read rewards of some rows."""
+        return self._range("reward", name, first, end)
+
+    def terminal_rewards(self, name: str, first: int, end: int) -> FloatArray:
+        """Read values of some states without action."""
+        return self._range("terminal", name, first, end)
+
+    def reward_range(self, name: str) -> tuple[float, float]:
+        """As it was computed when they were written."""
+        low, high = self._attributes["reward_ranges"][self._index(name)]
+        return low, high
+
+    def _index(self, name: str) -> int:
+        if name not in self.reward_models:
+            raise unknown_name("reward model", name, self.reward_models)
+        return self.reward_models.index(name)
+
+    def _range(self, kind: str, name: str, first: int, end: int) -> FloatArray:
+        array, (low, high) = f"{kind}_{self._index(name)}", self.reward_range(name)
+        if array not in self._group.arrays or first == end:
+            return np.zeros(end - first)
+        try:
+            values = self._group.read_run(array, first, end)[0]
+            if not (values.min() >= low and values.max() <= high):
+                raise SealError(f"{array} has values outside the range {low:g} to {high:g} of its attributes")
+        except SealError as error:
+            raise _damaged(self._place, error) from error
+        return values
+
+    def faults(self) -> list[str]:
+        """Read everything, and return what is damaged."""
+        found = []
+        for name in self._group.arrays:
+            try:
+                self._group.read(name)
+            except SealError as error:
+                found.append(str(error))
+        return found
+
+
+def _damaged(place: Path, error: Exception) -> DamagedStoreError:
+    return DamagedStoreError(f"the labels and reward models in {place} are damaged: {error}; {REMEDY}")
