@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ooc_mdp.model.criterion import Discounted, TotalReward
     from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
+    from ooc_mdp.properties.criterion import Reachability, RewardToGoal
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
     from ooc_mdp.reporting import write_report
     from ooc_mdp.reward_tables import with_rewards
@@ -44,6 +45,8 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "Outcome",
+    "Reachability",
+    "RewardToGoal",
     "SameAccesses",
     "Solution",
     "SolveStatistics",
@@ -90,6 +93,7 @@ _ROOMS = {
     "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
+    "ooc_mdp.properties.criterion": ("Reachability", "RewardToGoal"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
     "ooc_mdp.reporting": ("write_report",),
     "ooc_mdp.reward_tables": ("with_rewards",),

@@ -35,7 +35,7 @@ from ooc_mdp.arguments import (
 from ooc_mdp.array_tables import from_arrays, is_array, rewards_apart
 from ooc_mdp.criteria import QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, criterion_of
+from ooc_mdp.model.criterion import Criterion, criterion_of, record_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -228,7 +228,7 @@ def solve_with(
     engine = _engine(options, run, cluster)
     say = note or (lambda _: None)
     with note_compiling(say):
-        opened = table()
+        opened = QUESTIONS[options.question.name].table(table(), record_of(options.question))
         solution = run_solve(opened, options, run, engine, watch=progress, note=say)
     return replace(solution, source_actions=source_actions(solution, opened))
 
@@ -294,12 +294,13 @@ def verify(
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.store.result import Result, unsaved_result
 
-    of = _opened(table)
-    if isinstance(result, Solution):
-        opened = unsaved_result(result, of)
-    else:
-        opened = result if isinstance(result, Result) else open_result(result)
-    return question_of(opened.identity).verify(of, opened, progress, other_store=other_store, note=note)
+    given = _opened(table)
+    found = result if isinstance(result, Result | Solution) else open_result(result)
+    record = found.criterion if isinstance(found, Solution) else found.identity
+    question = question_of(record)
+    of = question.table(given, record)
+    opened = unsaved_result(found, of) if isinstance(found, Solution) else found
+    return question.verify(of, opened, progress, other_store=other_store, note=note)
 
 
 @check_types(

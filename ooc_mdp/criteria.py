@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.finite_horizon.criterion import FiniteHorizon
 from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, recorded_criterion
+from ooc_mdp.properties.criterion import Reachability, RewardToGoal
 
 if TYPE_CHECKING:
+    from ooc_mdp.model.table import Table
     from ooc_mdp.solver.run import Engine
     from ooc_mdp.solver.verify import Verification
+    from ooc_mdp.store.result import Result
 
 __all__ = ["QUESTIONS", "Question", "asked_criterion", "question_of", "recorded_option"]
 
@@ -29,6 +32,8 @@ class Question:
     engine: Callable[[], Engine]
     verify: Callable[..., Verification]
     """As `ooc_mdp.api.verify`, of a table and an opened result."""
+    table: Callable[[Table, Mapping[str, Any]], Table] = lambda table, record: table
+    """The table that a record of the criterion is asked of, made of the one that is given."""
 
 
 def _discounted() -> Engine:
@@ -44,13 +49,27 @@ def _verify_discounted(*what: Any, **how: Any) -> Verification:
 
 
 def _totals() -> Engine:
-    from ooc_mdp.undiscounted.totals import TotalsEngine
+    from ooc_mdp.properties.engine import TotalRewardEngine
 
-    return TotalsEngine()
+    return TotalRewardEngine()
 
 
-def _verify_totals(*what: Any, **how: Any) -> Verification:
+def _verify_totals(table: Table, result: Result, *what: Any, **how: Any) -> Verification:
     from ooc_mdp.undiscounted.verify import verify
+
+    if result.identity.get("infinite"):
+        return _verify_properties(table, result, *what, **how)
+    return verify(table, result, *what, **how)
+
+
+def _properties() -> Engine:
+    from ooc_mdp.properties.engine import PropertyEngine
+
+    return PropertyEngine()
+
+
+def _verify_properties(*what: Any, **how: Any) -> Verification:
+    from ooc_mdp.properties.verify import verify
 
     return verify(*what, **how)
 
@@ -67,12 +86,20 @@ def _verify_horizon(*what: Any, **how: Any) -> Verification:
     return verify(*what, **how)
 
 
+def _asked(table: Table, record: Mapping[str, Any]) -> Table:
+    from ooc_mdp.properties.table import asked_table
+
+    return asked_table(table, record)
+
+
 QUESTIONS: dict[str, Question] = {
     question.criterion.name: question
     for question in (
-        Question(Discounted, _discounted, _verify_discounted),
-        Question(TotalReward, _totals, _verify_totals),
-        Question(FiniteHorizon, _horizon, _verify_horizon),
+        Question(Discounted, _discounted, _verify_discounted, _asked),
+        Question(TotalReward, _totals, _verify_totals, _asked),
+        Question(FiniteHorizon, _horizon, _verify_horizon, _asked),
+        Question(Reachability, _properties, _verify_properties, _asked),
+        Question(RewardToGoal, _properties, _verify_properties, _asked),
     )
 }
 """By the criterion's name, in the order in which the command line lists them."""

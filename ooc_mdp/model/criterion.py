@@ -10,6 +10,7 @@ in ``ooc_mdp/criteria.py: QUESTIONS`` what solves and what verifies it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
@@ -22,6 +23,7 @@ __all__ = [
     "Discounted",
     "Flag",
     "TotalReward",
+    "check_sense",
     "criterion_of",
     "option_of",
     "other_identity",
@@ -91,6 +93,10 @@ class Discounted:
 
     discount: float
     """At least 0 and below 1."""
+    reward: str | None = None
+    """Name of the reward model; None for the table's own rewards."""
+    sense: str | None = None
+    """ "max" or "min"; None for the table's."""
     name: ClassVar[str] = "discounted"
     own_method: ClassVar[str | None] = None
     """None: the options choose method and device."""
@@ -98,10 +104,11 @@ class Discounted:
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("discount", float, "Discount per step (or unit of duration), at least 0 and below 1."),
     )
-    borrowed: ClassVar[tuple[str, ...]] = ()
+    borrowed: ClassVar[tuple[str, ...]] = ("reward", "sense")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "discount", real_number("discount", self.discount))
+        check_sense(self.sense)
         if self.discount == 1:
             raise OptionsError(
                 "discount 1 is no discount; give --total (in Python TotalReward()) for the total reward until the "
@@ -112,31 +119,41 @@ class Discounted:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """None beside the discount."""
-        return {}
+        """Those that are given beside the discount."""
+        return _given(reward=self.reward, asked_sense=self.sense)
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
-        """By its only flag."""
-        return cls(given["discount"])
+        """Each flag is a parameter."""
+        return cls(**given)
 
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for a recorded one."""
-        return f"--discount {record['discount']}"
+        return f"--discount {record['discount']}{_choices(record)}"
 
 
 @dataclass(frozen=True, slots=True)
 class TotalReward:
     """The sum of rewards until the process ends, without a discount."""
 
+    reward: str | None = None
+    """Name of the reward model; None for the table's own rewards."""
+    sense: str | None = None
+    """ "max" or "min"; None for the table's."""
+    infinite: bool = False
+    """Whether a total may be infinite, where all rewards have one sign; if not, such models are refused."""
     name: ClassVar[str] = "total"
     own_method: ClassVar[str | None] = "interval iteration"
     on_devices: ClassVar[bool] = False
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("total", bool, "Total reward until the process ends, without a discount."),
+        Flag("infinite", bool, "Totals may be infinite, where all rewards have one sign."),
     )
-    borrowed: ClassVar[tuple[str, ...]] = ()
+    borrowed: ClassVar[tuple[str, ...]] = ("reward", "sense")
+
+    def __post_init__(self) -> None:
+        check_sense(self.sense)
 
     @property
     def discount(self) -> float:
@@ -145,18 +162,35 @@ class TotalReward:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
+        """Those that are given."""
+        return _given(reward=self.reward, asked_sense=self.sense, infinite=self.infinite or None)
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
-        """There is only one."""
-        return cls()
+        """Each other flag is a parameter."""
+        return cls(**{name: value for name, value in given.items() if name != "total"})
 
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for it."""
-        return "--total"
+        return f"--total{' --infinite' if record.get('infinite') else ''}{_choices(record)}"
+
+
+def check_sense(sense: object) -> None:
+    """Refuse a sense that is neither "max" nor "min", nor None."""
+    if sense not in (None, "max", "min"):
+        raise OptionsError(f"the sense is {sense!r}; it must be max or min")
+
+
+def _given(**parameters: Any) -> dict[str, Any]:
+    """Parameters that have a value."""
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _choices(record: Mapping[str, Any]) -> str:
+    """The options of a reward model and a sense that were asked for."""
+    named = {"reward": record.get("reward"), "sense": record.get("asked_sense")}
+    return "".join(f" --{name} {shlex.quote(value)}" for name, value in named.items() if value is not None)
 
 
 def criterion_of(asked: Criterion | float | None, discount: float | None = None) -> Criterion:

@@ -147,14 +147,20 @@ class Output:
         self._note(f"there is no checkpoint {checkpoint_path(self.path)}: starting from the beginning")
         return None
 
-    def take_result_values(self) -> FloatArray | None:
+    def take_result_values(self, infinite: bool = False) -> FloatArray | None:
         """float64 [n], in the source's order and sign: the values to start from, which are then the caller's alone.
+
+        Parameters
+        ----------
+        infinite : whether values may be infinite; 0 stands in their place.
 
         Raises
         ------
         StoreError : some are not finite.
         """
         values, self._result_values = self._result_values, None
+        if values is not None and infinite:
+            values[np.isinf(values)] = 0.0
         if values is not None and not np.isfinite(values).all():
             raise StoreError(
                 f"{self.path} holds values that are not finite, from which no solve continues; solve again with "

@@ -102,8 +102,12 @@ class Analysis:
     """The least one; None where no rewards of both signs are in one end component."""
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours) -> Work[Analysis]:
+def check_totals(tables: Streamed, neighbours: Neighbours, staying: float = 0.0) -> Work[Analysis]:
     """Find the zero-reward components, and whether totals are finite.
+
+    Parameters
+    ----------
+    staying : value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end.
 
     Raises
     ------
@@ -120,7 +124,8 @@ def check_totals(tables: Streamed, neighbours: Neighbours) -> Work[Analysis]:
     zero_reward = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
     mean_loss = yield from _check_finite(tables, neighbours, zero_reward, sign)
-    start = yield from _check_proper_policy(tables, neighbours, zero_reward)
+    ending = zero_reward if staying == 0 else np.full_like(zero_reward, NO_COMPONENT)
+    start = yield from _check_proper_policy(tables, neighbours, ending)
     return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
 
 

@@ -73,10 +73,10 @@ def value_floor(store: Table) -> float:
     return float(high.max() - low.min()) or float(np.abs(store.facts.reward_range).max()) or 1.0
 
 
-def default_total_target(store: Table, low: float, high: float) -> float:
+def default_total_target(store: Table, low: float, high: float, share: float = RELATIVE_EPSILON) -> float:
     """The error that is asked for where nobody says, if the values lie between the two."""
     span, size = high - low, max(abs(low), abs(high), value_floor(store))
-    return RELATIVE_EPSILON * (size if span <= _CONSTANT * size else span)
+    return share * (size if span <= _CONSTANT * size else span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,10 @@ class IntervalIteration:
     """float64 [n, 2]; L and U, of the maximisation."""
     seconds: Callable[[], float]
     """Of work so far."""
+    staying: float = 0.0
+    """Value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end."""
+    share: float = RELATIVE_EPSILON
+    """The error that is asked for where nobody says, as a share of the range of the values."""
     perturbation: float = 0.0
     max_perturbation: float = np.inf
     """The largest that has not been too large."""
@@ -134,7 +138,7 @@ class IntervalIteration:
         low, high = float(self.values[:, 0].min()), float(self.values[:, 1].max())
         if self.options.residual is not None:  # no error is asked for, only a sensible perturbation
             return max(abs(low), abs(high), value_floor(self.tables.source))
-        return default_total_target(self.tables.source, low, high)
+        return default_total_target(self.tables.source, low, high, self.share)
 
     def snapshot(self) -> Snapshot | None:
         """What a checkpoint holds; None during the analysis, of which nothing is kept."""
@@ -182,7 +186,7 @@ class IntervalIteration:
         assert shared is not None  # the analysis is done
         flown = np.zeros(store.n_partitions)
         # While values spread, their range is no measure yet.
-        first = 0.0 if self.options.epsilon is not None else RELATIVE_EPSILON * value_floor(store)
+        first = 0.0 if self.options.epsilon is not None else self.share * value_floor(store)
         for _ in range(rounds):
             for p, rows, hit in self.tables.in_order(self.dirty.copy(), sweeps=True):
                 sweeps, change, moved = sweep(
@@ -215,7 +219,7 @@ class IntervalIteration:
 
     def iterate(self, resumed: bool) -> Generator[None, None, Outcome]:
         """The method: the analysis, then the proof, whose findings are in `totals`; pauses between partitions."""
-        found = yield from check_totals(self.tables, self.neighbours)
+        found = yield from check_totals(self.tables, self.neighbours, self.staying)
         self.totals = yield from self.prove(found, resumed)
         return self.totals.outcome
 
@@ -232,13 +236,13 @@ class IntervalIteration:
         """
         within = self.within = found.within
         self.mean_loss = found.mean_loss
-        self.shared = SharedValues(self.tables, self.neighbours, within)
+        self.shared = SharedValues(self.tables, self.neighbours, within, self.staying)
         failures, slow, finer, rounds = 0, 0, 1.0, _ROUNDS
         # A gift in each step must leave a loss in the mean.
         most = np.inf if found.mean_loss is None else -0.5 * found.mean_loss.most
         self.max_perturbation = min(self.perturbation / FIRST_PERTURBATION, most)
         self.perturbation = min(self.perturbation, most)
-        if not resumed:
+        if not resumed and self.staying == 0:  # else the first policy need not leave components
             start, kept = Exits(within, np.full(within.count, -1), found.start), self.keep_rows()
             for p, rows, _ in self.tables.in_order(np.ones_like(self.dirty)):
                 kept.take(p, rows, start.policy)
@@ -263,7 +267,9 @@ class IntervalIteration:
                 continue
             policy = yield from self.greedy_policy()
             middle = self.values.mean(axis=1)
-            proof = yield from inductive(self.tables, self.neighbours, self.values, middle, policy, self.sign)
+            proof = yield from inductive(
+                self.tables, self.neighbours, self.values, middle, policy, self.sign, self.staying
+            )
             self.residual = proof.residual + proof.rounding
             if proof.holds:
                 if self.options.residual is None:
@@ -342,7 +348,7 @@ class IntervalIteration:
             return Exits(within, np.empty(0, np.int64), policy)
         best = np.full(within.count, -np.inf)
         np.maximum.at(best, node, exits)
-        leaves = best > 0
+        leaves = best > self.staying
         at_best = np.flatnonzero(leaves[node] & (exits == best[node]))
         chosen = np.full(best.size, members.size)
         np.minimum.at(chosen, node[at_best], at_best)

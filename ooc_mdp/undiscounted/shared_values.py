@@ -27,11 +27,14 @@ class SharedValues:
     Parameters
     ----------
     within : the zero-reward components.
+    staying : value of staying in one of them for ever.
     """
 
-    def __init__(self, tables: Streamed, neighbours: Neighbours, within: ZeroRewardComponents) -> None:
-        self._tables, self._neighbours, self.within = tables, neighbours, within
-        self.lower, self.upper = _components(within), _components(within)
+    def __init__(
+        self, tables: Streamed, neighbours: Neighbours, within: ZeroRewardComponents, staying: float = 0.0
+    ) -> None:
+        self._tables, self._neighbours, self.within, self._staying = tables, neighbours, within, staying
+        self.lower, self.upper = _components(within, staying), _components(within, staying)
         """The components of L and U, as compiled loops take them."""
         self._cheap = within
         self._loss = 0.0
@@ -55,7 +58,7 @@ class SharedValues:
         cheap = yield from cheap_components(self._tables, self._neighbours, self._loss)
         same = np.array_equal(cheap.zero_reward, self.within.zero_reward)
         self._cheap = self.within if same else cheap
-        self.upper = _components(self._cheap)
+        self.upper = _components(self._cheap, self._staying)
         return True
 
     def merge(self, values: FloatArray, least: float) -> IntArray:
@@ -75,7 +78,7 @@ class SharedValues:
     def _merge(self, of: ZeroRewardComponents, kept: Components, values: FloatArray, least: float) -> IntArray:
         members, node = of.members, of.node
         best = np.full(of.count, -np.inf)
-        best[node[self.within.zero_reward[members] != NO_COMPONENT]] = 0.0
+        best[node[self.within.zero_reward[members] != NO_COMPONENT]] = self._staying
         np.maximum.at(best, node, kept.exits)
         change = np.abs(best[node] - values[members])
         values[members] = best[node]
@@ -83,6 +86,6 @@ class SharedValues:
         return moved
 
 
-def _components(of: ZeroRewardComponents) -> Components:
+def _components(of: ZeroRewardComponents, staying: float) -> Components:
     """No exit is known yet."""
-    return Components(of.zero_reward, of.members, np.full(of.members.size, -np.inf))
+    return Components(of.zero_reward, of.members, np.full(of.members.size, -np.inf), staying)

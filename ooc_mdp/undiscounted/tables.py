@@ -46,6 +46,10 @@ class _Kept:
     def __init__(self, loader: Loader) -> None:
         self._read = loader.read
 
+    def change(self, loader: Loader) -> None:
+        """Read by another loader from now on."""
+        self._read = loader.read
+
     def fetch(self, p: int) -> tuple[Resident, int]:
         """A handle on the arrays of partition p's table."""
         table, n_bytes = self._read(p)
@@ -105,7 +109,7 @@ class Streamed:
         self.trace: Trace | None = None
         """Records accesses; may be set later."""
         loader, sizes = source.loader("cpu"), source.facts.partition_bytes
-        kept = _Kept(loader)
+        self._kept = kept = _Kept(loader)
         self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
         self._stager = Stager(self.cache, kept, lambda p: int(sizes[p]), depth, loader.prefetch)
         self._backwards = False
@@ -150,6 +154,13 @@ class Streamed:
             finally:
                 self.cache.unpin(p)
             stager.collect()
+
+    def change(self, source: Table) -> None:
+        """Read another table from now on, whose partitions have the same sizes; what is in the cache is dropped."""
+        self._stager.cancel()
+        self.cache.clear()
+        self.source = source
+        self._kept.change(source.loader("cpu"))
 
     def until_clean(
         self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]

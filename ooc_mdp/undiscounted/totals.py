@@ -9,7 +9,7 @@ proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/theory/und
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +59,17 @@ from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, PolicyRowCo
 from ooc_mdp.undiscounted.shared_values import CHEAP_LOSS
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, no_states
 
-__all__ = ["METHOD", "TotalsEngine", "TotalsSolve", "solve"]
+__all__ = [
+    "METHOD",
+    "TotalsEngine",
+    "TotalsSolve",
+    "conclude_totals",
+    "load_code_of_totals",
+    "plan_totals",
+    "resume_iteration",
+    "solve",
+    "start_iteration",
+]
 
 METHOD = "interval iteration"
 _PROOF = (
@@ -104,13 +114,13 @@ class TotalsEngine:
         check_reward_range(table.facts, steps=1.0)
         session = job.session(job.await_signals())
         return_freed_memory()
-        stopped = _load_code(table, job.writes, session)
-        budget, plan = _plan(table, options, job.writes)
+        stopped = load_code_of_totals(table, job.writes, session)
+        budget, plan = plan_totals(table, options, job.writes)
         job.note(plan.describe())
         tables = stack.enter_context(Streamed(table, budget, _DEPTH))
-        state = _start(tables, options, budget, session.clock.seconds)
+        state = start_iteration(tables, options, budget, session.clock.seconds)
         session.begin(0.0)
-        resumed = _resume(state, output, session)
+        resumed = resume_iteration(state, output, session)
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
         return TotalsSolve(state, session, plan, resumed, stopped)
 
@@ -139,11 +149,17 @@ class TotalsSolve:
     def conclude(self, outcome: Outcome) -> Solution:
         """Certificate, values and policy; what there is where a limit ended the solve."""
         state = self.state
-        return _conclude(state, state.totals or state.unfinished(outcome), self.plan)
+        return conclude_totals(state, state.totals or state.unfinished(outcome), self.plan)
 
 
-def _start(tables: Streamed, options: SolveOptions, budget: int, seconds: Callable[[], float]) -> IntervalIteration:
-    """A run of which nothing is known yet."""
+def start_iteration(
+    tables: Streamed,
+    options: SolveOptions,
+    budget: int,
+    seconds: Callable[[], float],
+    share: float = RELATIVE_EPSILON,
+) -> IntervalIteration:
+    """A run of which nothing is known yet; `share` of the values' range is the error where the options give none."""
     store = tables.source
     run = IntervalIteration(
         tables=tables,
@@ -159,12 +175,13 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, seconds: Callab
         values=np.zeros((store.n_states, 2)),
         seconds=seconds,
         dirty=np.ones(store.n_partitions, np.bool_),
+        share=share,
     )
-    run.perturbation = FIRST_PERTURBATION * _first_target(store, options)
+    run.perturbation = FIRST_PERTURBATION * _first_target(store, options, share)
     return run
 
 
-def _load_code(store: Table, writes: bool, session: Session) -> Outcome | None:
+def load_code_of_totals(store: Table, writes: bool, session: Session) -> Outcome | None:
     """Call :func:`_warm_up`; the outcome that ended it between two functions that are compiled."""
     try:
         with stoppable_compilation(lambda: session.ended() is not None):
@@ -183,7 +200,7 @@ def _warm_up(store: Table, writes: bool) -> None:
     marks, labels = np.zeros(1, np.uint8), of_states(1)
     policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
     members, exits = np.zeros(1, np.int64), np.zeros((1, 2))
-    components = Components(labels, members, np.zeros(1))
+    components = Components(labels, members, np.zeros(1), 0.0)
     trim(rows, NO_REWARD, labels, labels)
     spread_forward(rows, NO_REWARD, labels, labels, labels)
     spread_backward(rows, NO_REWARD, labels, labels, labels)
@@ -201,8 +218,10 @@ def _warm_up(store: Table, writes: bool) -> None:
         relax(own, values, labels, members, exits, policy, True, (1.0, 1.0), 1, True)
 
 
-def _plan(store: Table, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
-    """The cache's budget, and every large buffer of the solve in bytes.
+def plan_totals(
+    store: Table, options: SolveOptions, writes: bool, beside: Mapping[str, int] | None = None
+) -> tuple[int, MemoryPlan]:
+    """The cache's budget, and every large buffer of the solve in bytes, those named in `beside` among them.
 
     Raises
     ------
@@ -226,6 +245,7 @@ def _plan(store: Table, options: SolveOptions, writes: bool) -> tuple[int, Memor
         "cache": min(budget, int(store.facts.partition_bytes.sum())),
         "padding and objects of tables": beside_tables(store.facts.partition_bytes, budget, loader.padding),
         "staging": _DEPTH * loader.scratch_bytes,
+        **(beside or {}),
     }
     if writes:
         host["output buffers"] = writing_bytes(store)
@@ -234,23 +254,23 @@ def _plan(store: Table, options: SolveOptions, writes: bool) -> tuple[int, Memor
     return budget, plan
 
 
-def _first_target(store: Table, options: SolveOptions) -> float:
+def _first_target(store: Table, options: SolveOptions, share: float = RELATIVE_EPSILON) -> float:
     """An error, or a residual, that the first perturbation is a share of."""
     if options.epsilon is not None:
         return options.epsilon
     if options.residual is not None:
         return options.residual
-    return RELATIVE_EPSILON * value_floor(store)
+    return share * value_floor(store)
 
 
-def _resume(run: IntervalIteration, output: Output, session: Session) -> bool:
+def resume_iteration(run: IntervalIteration, output: Output, session: Session) -> bool:
     """Continue from the values of a checkpoint, or of a result that proves less: sweeps settle from any start.
 
     A solve that stopped at float64's precision had the smallest perturbation; another target begins with its own.
     """
     saved = output.checkpoint(lambda: {"bounds": run.values}, what="the values of ")
     if saved is None or output.path is None:
-        values = output.take_result_values()
+        values = output.take_result_values(infinite=True)
         if values is None:
             return False
         run.values[:] = run.sign * from_original(run.tables.source, values)[:, None]
@@ -265,7 +285,7 @@ def _resume(run: IntervalIteration, output: Output, session: Session) -> bool:
     return True
 
 
-def _conclude(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solution:
+def conclude_totals(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solution:
     """The solution of a solve: its certificate, and values and policy in the source's order."""
     store, middle, found = run.tables.source, totals.middle, totals.found
     low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))

@@ -15,7 +15,6 @@ from total_rewards import best_totals
 import ooc_mdp
 from ooc_mdp.errors import UndefinedTotalError
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.store.result import Result
 
 
 def loop(*rewards: float, leaves: float = 1.0, moves: float = 1.0) -> Model:
@@ -71,9 +70,7 @@ def test_a_loop_that_loses_next_to_nothing_is_solved_in_a_few_visits(
     error = max(abs(Fraction(v) - sign * b) for v, b in zip(solution.values, best, strict=True))
     assert error <= solution.error_bound <= epsilon
     assert solution.statistics.visits < 100
-    assert ooc_mdp.verify(
-        store, Result(Path("r"), {"fingerprint": store.fingerprint, "sense": store.sense}, solution)
-    ).holds
+    assert ooc_mdp.verify(store, solution).holds
 
 
 @pytest.mark.parametrize(

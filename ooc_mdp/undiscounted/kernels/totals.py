@@ -44,6 +44,8 @@ class Components(NamedTuple):
     """int64 [k], ascending; states of components of several states."""
     exits: npt.NDArray[np.float64]
     """float64 [k]; value of the best exit of each of them, which sweeps update."""
+    staying: float = 0.0
+    """Value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end."""
 
 
 @njit(inline="always")
@@ -96,7 +98,7 @@ def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, f
 
     Parameters
     ----------
-    lower, upper : `Components` of L and U; staying in a component of L has value 0.
+    lower, upper : `Components` of L and U.
     alike : whether they are the same.
 
     Returns
@@ -128,13 +130,13 @@ def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, f
             if at_low >= 0:
                 lower.exits[at_low] = low
             else:
-                low = max(low, 0.0) if stays else low
+                low = max(low, lower.staying) if stays else low
                 change = max(change, abs(low - values[s, 0]))
                 values[s, 0] = low
             if at_high >= 0:
                 upper.exits[at_high] = high
             else:
-                high = max(high, 0.0) if stays else high
+                high = max(high, lower.staying) if stays else high
                 change = max(change, abs(high - values[s, 1]))
                 values[s, 1] = high
         forwards = not forwards
@@ -167,7 +169,7 @@ def greedy(t, values, lower, perturbation, sign, policy):
         at = _place(lower.labels, lower.members, s)
         if at >= 0:
             lower.exits[at] = best - perturbation
-        elif lower.labels[s] != NO_COMPONENT and best - perturbation <= 0:
+        elif lower.labels[s] != NO_COMPONENT and best - perturbation <= lower.staying:
             policy[s] = -2
 
 
@@ -269,15 +271,16 @@ def _drift(t, i, j, values, sign):
 
 
 @njit(nogil=True, cache=True)
-def check(t, values, middle, policy, sign, pending, idle):
+def check(t, values, middle, policy, sign, staying, pending, idle):
     """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/theory/undiscounted.md``.
 
     Parameters
     ----------
     values : float64 [n, 2]; L and U.
     middle : float64 [n]; V, of which the plain residual is measured.
-    pending : uint8 [n]; becomes 1 where L is above 0 and the policy's row is level and without reward, else 0.
-    idle : uint8 [n]; becomes 1 where U is below 0 and some row is level and without reward, else 0.
+    staying : value of staying in a zero-reward component for ever.
+    pending : uint8 [n]; becomes 1 where L is above `staying` and the policy's row is level and without reward, else 0.
+    idle : uint8 [n]; becomes 1 where U is below `staying` and some row is level and without reward, else 0.
 
     Returns
     -------
@@ -305,10 +308,14 @@ def check(t, values, middle, policy, sign, pending, idle):
         best = -np.inf
         for j in range(row, end):
             _, most, level = _drift(t, i, j, high, sign)
-            if not (most < 0 or (level and sign * t.rewards[j] <= 0)):
+            if ends(t, j):
+                if not sign * t.rewards[j] <= high[s]:
+                    upper += 1
+                    at = s
+            elif not (most < 0 or (level and sign * t.rewards[j] <= 0)):
                 upper += 1
                 at = s
-            elif level and t.rewards[j] == 0 and high[s] < 0:
+            elif level and t.rewards[j] == 0 and high[s] < staying:
                 idle[s] = 1
             least, most, _ = _drift(t, i, j, middle, sign)
             best = max(best, 0.5 * (least + most))
@@ -320,8 +327,12 @@ def check(t, values, middle, policy, sign, pending, idle):
             at = s
             continue
         least, _, level = _drift(t, i, row + policy[s], low, sign)
-        if level and t.rewards[row + policy[s]] == 0:
-            if low[s] > 0:
+        if ends(t, row + policy[s]):
+            if not low[s] <= sign * t.rewards[row + policy[s]]:
+                lower += 1
+                at = s
+        elif level and t.rewards[row + policy[s]] == 0:
+            if low[s] > staying:
                 pending[s] = 1
                 waiting += 1
         elif not least > 0:

@@ -1,0 +1,282 @@
+"""The table of a question: another table's, with the rewards that are asked for, and states in which the process ends.
+
+    Reachability    rows pay 0; the process ends in goal states, where it pays 1, and in avoided states
+    RewardToGoal    rows pay by the named reward model; the process ends in goal states
+    others          rows pay by the named reward model, where one is named, in the sense that is asked for
+
+A state in which the process ends keeps its rows, which end the process then (infinite duration), so that pointers and
+successors are those of the other table. Its facts are replaced, the fingerprint among them, which is that of the other
+table and of the question together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.annotations import Annotations, StateSet
+from ooc_mdp.model.criterion import recorded_criterion
+from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.table import Loader, Table, TableFacts
+from ooc_mdp.properties.expression import states_where
+from ooc_mdp.solver.verify import from_original
+from ooc_mdp.store.seal import hash_of
+
+__all__ = ["CONTINUES", "GOAL", "INFINITE", "STOPPED", "AskedTable", "Ends", "asked_table"]
+
+CONTINUES, GOAL, STOPPED, INFINITE = (np.uint8(code) for code in range(4))
+"""What happens in a state: a row is taken; or the process ends, at the goal, without it, or at an infinite value."""
+Ends = npt.NDArray[np.uint8]
+"""uint8 [n_states]; one of these codes for each state, in the table's order."""
+_TITLE = "ooc-mdp question 1"
+_OWN = "table"
+"""Word for the table's own rewards."""
+
+
+@dataclass(eq=False)
+class AskedTable(Table):
+    """A table as a question sees it; reads partitions of the other one."""
+
+    base: Table
+    facts: TableFacts
+    pays_goal: bool
+    """Whether reaching the goal is all that pays."""
+    model: str | None
+    """The reward model, None for the other table's own rewards."""
+    ends: Ends | None
+    """None where the process ends nowhere else than in the other table."""
+    penalty: float = 0.0
+    """What a row pays that leads to a state of infinite value: it becomes a self-loop, which no good policy takes. 0
+    where such rows stay as they are."""
+
+    @classmethod
+    def of(cls, table: Table) -> AskedTable:
+        """A table as it is, in which ends can be set."""
+        return cls(table, _with_rewards(table.facts, table.annotations, None), False, None, None)
+
+    def with_ends(self, ends: Ends, penalty: float = 0.0) -> AskedTable:
+        """The same table with other ends."""
+        return replace(self, ends=ends, penalty=penalty)
+
+    def read(self, p: int) -> tuple[PartitionTable, int]:
+        """Partition p of the other table with the question's rewards and ends."""
+        table, n_bytes = self.base.read(p)
+        counts = _action_counts(table)
+        rewards, terminal = self._rewards(table), self._terminal(table)
+        if self.ends is None:
+            return replace(table, rewards=rewards, terminal_rewards=terminal), n_bytes
+        ends = self.ends[table.first_state : table.first_state + table.n_states]
+        ended = np.repeat(ends != CONTINUES, counts)
+        durations = table.durations.copy() if table.durations.size else np.ones(table.n_rows)
+        durations[ended] = np.inf
+        rewards = np.where(ended, rewards.dtype.type(0), rewards)
+        terminal = np.where(ends != CONTINUES, 0.0, terminal)
+        if self.pays_goal:
+            rewards[np.repeat(ends == GOAL, counts)] = 1
+            terminal[ends == GOAL] = 1
+        successors = table.successors
+        if self.penalty:
+            successors = self._without_infinite(table, counts, ended, rewards)
+        asked = replace(table, rewards=rewards, durations=durations, terminal_rewards=terminal, successors=successors)
+        return asked, n_bytes
+
+    def _rewards(self, table: PartitionTable) -> npt.NDArray[np.floating[Any]]:
+        """[m]; what rows pay before the process ends anywhere."""
+        if self.pays_goal:
+            return np.zeros_like(table.rewards)
+        if self.model is None:
+            return table.rewards
+        first = int(self.base.facts.partition_rows[: table.index].sum())
+        return self.base.annotations.rewards(self.model, first, first + table.n_rows)
+
+    def _terminal(self, table: PartitionTable) -> FloatArray:
+        """[n]; the values of states without action."""
+        if self.pays_goal:
+            return np.zeros(table.n_states)
+        if self.model is None:
+            return table.terminal_rewards if table.terminal_rewards.size else np.zeros(table.n_states)
+        end = table.first_state + table.n_states
+        return self.base.annotations.terminal_rewards(self.model, table.first_state, end)
+
+    def _without_infinite(
+        self,
+        table: PartitionTable,
+        counts: IntArray,
+        ended: npt.NDArray[np.bool_],
+        rewards: npt.NDArray[np.floating[Any]],
+    ) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Successors in which rows to states of infinite value lead to their own state; `rewards` changes."""
+        assert self.ends is not None
+        local = np.concatenate([self.ends[table.first_state : table.first_state + table.n_states],
+                                self.ends[table.halo]])  # fmt: skip
+        lengths = _row_lengths(table)
+        row = np.repeat(np.arange(table.n_rows), lengths)
+        infinite = np.zeros(table.n_rows, np.bool_)
+        infinite[row[(local[table.successors] == INFINITE) & (table.probabilities > 0)]] = True
+        infinite &= ~ended
+        rewards[infinite] = self.penalty
+        own = np.repeat(np.arange(table.n_states, dtype=table.successors.dtype), counts)
+        return np.where(infinite[row], own[row], table.successors)
+
+    def loader(self, device: str) -> Loader:
+        """Tables are made of the other one's in host memory; as they are, where only the sense is another."""
+        other = self.base.loader(device)
+        if self.ends is None and self.model is None and not self.pays_goal:
+            return other
+        most = int(self.facts.partition_bytes.max())
+        return Loader(self.read, other.scratch_bytes + most, prefetch=other.prefetch)
+
+    def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
+        """A field that questions leave as it is comes from the other table."""
+        if name in ("rewards", "durations", "terminal_rewards", "successors"):
+            return super().read_field(name, p)
+        return self.base.read_field(name, p)
+
+    @property
+    def annotations(self) -> Annotations:
+        """Those of the other table."""
+        return self.base.annotations
+
+    def load_code(self) -> None:
+        """As the other table."""
+        self.base.load_code()
+
+    def hold(self) -> AbstractContextManager[None]:
+        """As the other table."""
+        return self.base.hold()
+
+    def checking_sha256(self) -> Table:
+        """The same question to the other table, checked."""
+        return replace(self, base=self.base.checking_sha256())
+
+    def contradictions(self, part: PartitionTable) -> Sequence[object]:
+        """Those of the other table's partition, which is read again."""
+        return self.base.contradictions(self.base.read(part.index)[0])
+
+    def contradictions_bytes(self) -> IntArray:
+        """Those of the other table, and its partition."""
+        return self.base.contradictions_bytes() + self.base.facts.partition_bytes
+
+    def action_counts(self, p: int) -> IntArray:
+        """As the other table."""
+        return self.base.action_counts(p)
+
+    def original_states(self, p: int) -> IntArray:
+        """As the other table."""
+        return self.base.original_states(p)
+
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """As the other table."""
+        return self.base.to_source(values)
+
+
+def asked_table(table: Table, record: Mapping[str, Any]) -> Table:
+    """The table of a question; the table itself where it changes nothing.
+
+    Parameters
+    ----------
+    record : of the criterion, as results have it (`ooc_mdp.model.criterion.record_of`).
+
+    Raises
+    ------
+    OptionsError : there is no such label or reward model, or several reward models and none is named.
+    """
+    kept, kind = table.annotations, recorded_criterion(record)
+    sense = record.get("asked_sense") or table.sense
+    probability = kind == "reachability"
+    model = None if probability else _reward_model(table, record.get("reward"))
+    ends = None
+    if "goal" in record:
+        goal, avoid = (_states(table, record.get(name)) for name in ("goal", "avoid"))
+        ends = np.where(goal, GOAL, np.where(avoid, STOPPED, CONTINUES)).astype(np.uint8)
+    if ends is None and model is None and sense == table.sense:
+        return table
+    facts = _with_rewards(table.facts, kept, model) if model is not None or ends is not None else table.facts
+    if probability:
+        facts = replace(facts, reward_range=np.tile([0.0, 1.0], (table.n_partitions, 1)))
+    about = {"table": table.fingerprint, "sense": sense, "probability": probability, "reward": model}
+    fingerprint = hash_of(_TITLE, about, {} if ends is None else {"ends": ends})
+    if ends is not None:
+        low, high = facts.reward_range.T
+        ranges = np.stack([np.minimum(low, 0.0), np.maximum(high, 0.0)], axis=1)
+        durations = np.stack([facts.duration_range[:, 0], np.full(table.n_partitions, np.inf)], axis=1)
+        facts = replace(facts, reward_range=ranges, duration_range=durations)
+    facts = replace(facts, sense=sense, fingerprint=fingerprint, attributes={**facts.attributes, "sense": sense})
+    return AskedTable(table, facts, probability, model, ends)
+
+
+def _reward_model(table: Table, name: str | None) -> str | None:
+    """The reward model that is named, None for the table's own.
+
+    Raises
+    ------
+    OptionsError : there is none of the name, or several and none is named.
+    """
+    kept = table.annotations
+    if name is None or (name == _OWN and name not in kept.reward_models):
+        if not kept.rewards_chosen:
+            raise OptionsError(
+                f"{table.name} has the reward models {', '.join(kept.reward_models)}, and none is the table's: name "
+                f"one (--reward NAME, in Python reward=...), or convert again with --reward-model NAME"
+            )
+        return None
+    if name == kept.table_rewards:
+        return None
+    kept.reward_range(name)
+    return name
+
+
+def _states(table: Table, expression: str | None) -> StateSet:
+    """bool [n_states]; where an expression holds, in the table's order."""
+    if expression is None:
+        return np.zeros(table.n_states, np.bool_)
+    found = states_where(expression, table.annotations.label, table.n_states)
+    ordered: StateSet = from_original(table, found)
+    return ordered
+
+
+def _with_rewards(facts: TableFacts, kept: Annotations, model: str | None) -> TableFacts:
+    """Facts of the table with rewards of its own kind, values of states and durations in each partition."""
+    dtypes = {**facts.dtypes, "durations": np.dtype(np.float64), "terminal_rewards": np.dtype(np.float64)}
+    states, rows = np.diff(facts.partition_ptr), facts.partition_rows
+    more = 8 * rows * ("durations" not in facts.dtypes) + 8 * states * ("terminal_rewards" not in facts.dtypes)
+    ranges = facts.reward_range
+    if model is not None:
+        more += (8 - facts.dtypes["rewards"].itemsize) * rows
+        dtypes["rewards"] = np.dtype(np.float64)
+        ranges = np.tile(np.array(kept.reward_range(model)), (rows.size, 1))
+    return replace(
+        facts,
+        dtypes=dtypes,
+        partition_bytes=facts.partition_bytes + more,
+        reward_range=ranges,
+        duration_dtype=np.dtype(np.float64),
+        stored_fields=(),
+        frame_buffer_bytes=0,
+    )
+
+
+def _action_counts(table: PartitionTable) -> IntArray:
+    """int64 [n]."""
+    if table.actions_per_state:
+        return np.full(table.n_states, table.actions_per_state, np.int64)
+    return _differences(table.action_ptr)
+
+
+def _row_lengths(table: PartitionTable) -> IntArray:
+    """int64 [m]."""
+    if table.successors_per_action:
+        return np.full(table.n_rows, table.successors_per_action, np.int64)
+    return _differences(table.successor_ptr)
+
+
+def _differences(pointers: npt.NDArray[np.uint32]) -> IntArray:
+    wide = pointers.astype(np.int64)
+    return wide[1:] - wide[:-1]
