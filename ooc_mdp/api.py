@@ -15,6 +15,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ooc_mdp.arguments import (
     CACHE,
     FLAG,
@@ -35,6 +37,7 @@ from ooc_mdp.arguments import (
 from ooc_mdp.array_tables import from_arrays, is_array, rewards_apart
 from ooc_mdp.criteria import QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.criterion import Criterion, criterion_of, record_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
@@ -50,7 +53,8 @@ from ooc_mdp.options import (
     SweepOrder,
     parse_bytes,
 )
-from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
+from ooc_mdp.properties.criterion import Reachability
+from ooc_mdp.tables import AnyPath, convert, generate, open_model, open_problem, open_store
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
 __all__ = [
     "convert",
     "generate",
+    "open_model",
     "open_problem",
     "open_result",
     "open_store",
@@ -82,7 +87,7 @@ def _opened(table: Any, rewards: Any = None) -> Table:
     """The source itself, what a path names, or the store of P and these rewards."""
     if is_array(table):
         return from_arrays(table, rewards)
-    opened: Table = open_store(table) if isinstance(table, str | PathLike) else table
+    opened: Table = open_model(table) if isinstance(table, str | PathLike) else table
     return opened
 
 
@@ -145,9 +150,11 @@ def solve(
     Parameters
     ----------
     table : an open store or its path; or a problem from :func:`open_problem`; or P of :func:`from_arrays`, as an array
-        or list, then with R in second place: ``solve(P, R, discount=0.9)``.
-    criterion : what is asked: ``Discounted(0.95)``, ``TotalReward()`` or ``FiniteHorizon(40)``
-        (``docs/guides/which-question.md``); of arrays, ``solve(from_arrays(P, R), FiniteHorizon(40))``.
+        or list, then with R in second place: ``solve(P, R, discount=0.9)``; or the path of a model file, of which
+        :func:`convert` makes a temporary store.
+    criterion : what is asked (``docs/guides/which-question.md``): ``Discounted(0.95)``, ``TotalReward()``,
+        ``FiniteHorizon(40)``, ``Reachability("done")`` or ``RewardToGoal("done", "steps")``
+        (``docs/guides/properties.md``); of arrays, ``solve(from_arrays(P, R), FiniteHorizon(40))``.
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
     epsilon : target for ||V - V*||; 1e-4 of the value range by default.
@@ -229,8 +236,15 @@ def solve_with(
     say = note or (lambda _: None)
     with note_compiling(say):
         opened = QUESTIONS[options.question.name].table(table(), record_of(options.question))
+        kept = opened.annotations
+        initial = np.flatnonzero(kept.label(INITIAL)) if INITIAL in kept.labels else np.empty(0, np.int64)
         solution = run_solve(opened, options, run, engine, watch=progress, note=say)
-    return replace(solution, source_actions=source_actions(solution, opened))
+    limits = (0.0, 1.0) if isinstance(options.question, Reachability) else (-np.inf, np.inf)
+    return replace(
+        solution,
+        source_actions=source_actions(solution, opened),
+        initial=solution.at_states(initial, opened.sense, limits),
+    )
 
 
 def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None) -> Engine:

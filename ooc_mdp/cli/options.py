@@ -11,6 +11,7 @@ ControllerName = Literal["lookahead", "vote", "nearest"]
 """The kinds of `ooc_mdp.simulation.Controller`."""
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory, or a model file.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Execute the file that a virtual store names, if it is unchanged since.")
 ]

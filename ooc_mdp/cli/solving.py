@@ -18,7 +18,7 @@ from ooc_mdp.cli.choices import (
     SolveChoices,
     with_choices,
 )
-from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, TrustOption
+from ooc_mdp.cli.options import JsonOption, ModelArgument, OverwriteOption, StoreArgument, TrustOption
 from ooc_mdp.cli.tables import print_json
 
 __all__ = ["export", "solve", "verify"]
@@ -27,7 +27,7 @@ __all__ = ["export", "solve", "verify"]
 @app.command(cls=GroupedCommand)
 @with_choices(CriterionChoices, SolveChoices, RunChoices, ClusterChoices)
 def solve(
-    store: StoreArgument,
+    store: ModelArgument,
     asked: CriterionChoices,
     choices: SolveChoices,
     run: RunChoices,
@@ -37,7 +37,8 @@ def solve(
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
 
-    Each partition of a virtual store (generate --virtual) is computed when it is needed.
+    A model file is converted to a temporary store first. Each partition of a virtual store (generate --virtual) is
+    computed when it is needed.
 
     With --workers or --scheduler the partitions are divided among Dask workers, each with its own cache.
     """
@@ -56,7 +57,7 @@ def solve(
             from ooc_mdp.distributed.cluster import silence_dask
 
             stack.enter_context(silence_dask())
-        table = partial(api.open_store, store, trust=trust, note=print_note)
+        table = partial(api.open_model, store, trust=trust, note=print_note)
         solution = api.solve_with(table, options, around, spread, progress=line, note=print_note)
     figures = solution.summary()
     if as_json:

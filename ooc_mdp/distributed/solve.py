@@ -31,7 +31,7 @@ from ooc_mdp.distributed.transport import DaskTransport
 from ooc_mdp.distributed.worker import StoreLocation, WorkerOptions
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.model.criterion import option_of
+from ooc_mdp.model.criterion import Discounted, option_of
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.method_record import MethodRecord, Phase, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
@@ -186,6 +186,11 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
     if options.question.own_method is not None:
         raise OptionsError(
             f"{option_of(options.question)} is solved on one machine only; leave --workers and --scheduler out"
+        )
+    if isinstance(options.question, Discounted) and (options.question.reward or options.question.sense):
+        raise OptionsError(
+            f"{option_of(options.question)}: several workers take the store's own rewards and sense; leave --workers "
+            f"and --scheduler out, or convert again with --reward-model and --sense"
         )
     if options.exact_priorities:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")

@@ -9,7 +9,7 @@ import enum
 import math
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ooc_mdp.model.stages import StageResults
 
 __all__ = [
     "Certificate",
+    "InitialAnswer",
     "Outcome",
     "Quantity",
     "Solution",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 
+MAX_INITIAL = 1000
+"""Initial states at which the answer is listed."""
 Quantity = Literal["value", "stage_value", "gain"]
 """What a certificate bounds."""
 
@@ -225,6 +228,17 @@ class SolveHistory:
         return f"SolveHistory({self.seconds.size} rows over time, {self.loads.size} partitions)"
 
 
+class InitialAnswer(NamedTuple):
+    """The answer at one initial state, in the source's numbering and sign."""
+
+    state: int
+    value: float
+    lower: float
+    """The answer is at least this; infinite where nothing is proved."""
+    upper: float
+    """The answer is at most this, likewise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """The answer and its proof."""
@@ -253,6 +267,8 @@ class Solution:
 
     stages: StageResults | None = None
     """Of a finite horizon; `values` and `policy` are then those of the first stage, 0."""
+    initial: tuple[InitialAnswer, ...] = ()
+    """The answer at the first initial states, where the model names some; results on disk do not have it."""
 
     def __repr__(self) -> str:
         """One line, however many states there are."""
@@ -293,10 +309,31 @@ class Solution:
         exact = Decimal(bound) * Decimal("1.01")
         return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING))
 
+    def at_states(self, states: IntArray, sense: str, limits: tuple[float, float]) -> tuple[InitialAnswer, ...]:
+        """The answer at some states (the source's numbers), at most at the first MAX_INITIAL.
+
+        Parameters
+        ----------
+        sense : "max" or "min", of the table.
+        limits : between which every answer lies.
+        """
+        below, above = self.certificate.error_lower, self.certificate.error_upper
+        if sense == "min":
+            below, above = -above, -below
+        found = []
+        for state in states[:MAX_INITIAL].tolist():
+            value = float(self.values[state])
+            low, high = np.nextafter(value + below, -np.inf), np.nextafter(value + above, np.inf)
+            if self.value_lower is not None and self.value_upper is not None:
+                low, high = self.value_lower[state], self.value_upper[state]
+            found.append(InitialAnswer(state, value, max(float(low), limits[0]), min(float(high), limits[1])))
+        return tuple(found)
+
     def summary(self) -> dict[str, Any]:
         """The figures as plain values, as --json prints them."""
         s, c = self.statistics, self.certificate
         return {
+            "initial": [{name: _shown(x) for name, x in each._asdict().items()} for each in self.initial],
             "outcome": self.outcome.value,
             "method": self.method,
             "device": self.device,
@@ -338,6 +375,11 @@ class Solution:
             "workers": [asdict(w) for w in s.workers],
             "memory_plan": self.memory_plan,
         }
+
+
+def _shown(x: float) -> float | str:
+    """JSON has no infinity: an infinite answer is the text "inf" or "-inf"."""
+    return x if np.isfinite(x) else str(x)
 
 
 def _number(x: float) -> float | None:

@@ -27,6 +27,8 @@ _ERRORS = {
     "gain": "|g - g*| ≤ {} in every state",
 }
 """What an error bound says of each quantity that a certificate may bound."""
+_MOST_INITIAL = 6
+"""Initial states that have a row of their own."""
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or pipe."""
 _CELL_CHARACTERS = 1000
@@ -66,9 +68,25 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         result = f"none yet; the checkpoint is {checkpoint}"
         if not checkpoint.exists():
             message, result = message.partition(";")[0], "none, and no checkpoint: nothing to continue from yet"
-    _print_rows("", [*_solution_rows(figures, message), ("result", result)])
+    _print_rows("", [*_initial_rows(figures["initial"]), *_solution_rows(figures, message), ("result", result)])
     if figures["workers"]:
         print_workers(figures["workers"])
+
+
+def _initial_rows(answers: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The answer at the initial states, one row each; the range of them where there are many."""
+
+    def interval(low: float, high: float) -> str:
+        return f"[{low:.12g}, {high:.12g}]"
+
+    if len(answers) <= _MOST_INITIAL:
+        return [
+            (f"state {each['state']}", f"{float(each['value']):.12g} in "
+             f"{interval(float(each['lower']), float(each['upper']))}")
+            for each in answers
+        ]  # fmt: skip
+    low, high = min(float(each["lower"]) for each in answers), max(float(each["upper"]) for each in answers)
+    return [(f"{len(answers)} initial states", f"between {interval(low, high)}")]
 
 
 def print_result(facts: dict[str, Any]) -> None:

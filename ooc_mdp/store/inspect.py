@@ -54,7 +54,7 @@ def inspect_virtual_store(path: Path, facts: TableFacts, annotations: Annotation
 def inspect_reward_store(path: Path, facts: TableFacts, base: Store) -> dict[str, Any]:
     """The same of a store of other rewards: sizes and stored bytes are those of its base, without fields."""
     stored = int(base.manifest.stored_bytes(list(base.fields)).sum())
-    figures = _facts(path, facts, base.chunk_bytes, _leaving(base))
+    figures = _facts(path, facts, base.chunk_bytes, _leaving(base), base.annotations)
     return {**figures, "stored_bytes": stored, "fields": {}, "uuid": None, "base": str(base.path)}
 
 

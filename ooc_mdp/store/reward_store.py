@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.model.annotations import Annotations
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import Loader, Table, TableFacts
@@ -120,6 +121,11 @@ class RewardStore(Table):
         except SealError as error:
             raise StoreError(f"{self.path} is damaged ({error}); {_REMEDY}") from error
         return values.astype(self.facts.dtypes[name], copy=False), n_bytes
+
+    @property
+    def annotations(self) -> Annotations:
+        """Those of the base: labels, initial states and its further reward models."""
+        return self.base.annotations
 
     def loader(self, device: str) -> Loader:
         """Tables are made in host memory, whatever the device."""

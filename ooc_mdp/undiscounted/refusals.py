@@ -23,7 +23,8 @@ def infinite(source: Table, states: IntArray, sign: float, why: str) -> Undefine
     return UndefinedTotalError(
         f"without a discount the total reward of {named(source, states)} is {total}: a policy may stay among these "
         f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
-        f"process where such a reward is paid",
+        f"process where such a reward is paid, or, where all rewards have one sign, add --infinite (in Python "
+        f"infinite=True), by which infinite totals are answers",
         some(source, states),
     )
 

@@ -1,0 +1,175 @@
+"""Questions about goals on the command line and in Python: what is printed, kept in results, resumed and refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ooc
+
+import ooc_mdp
+from ooc_mdp import Discounted, Reachability, RewardToGoal, TotalReward
+
+DRN = """@type: MDP
+@parameters
+
+@reward_models
+steps toll
+@nr_states
+4
+@model
+state 0 [1, 0] init
+\taction 0 [0, 2]
+\t\t1 : 0.5
+\t\t2 : 0.5
+\taction 1 [0, 0]
+\t\t0 : 0.75
+\t\t3 : 0.25
+state 1 [1, 0] goal
+\taction 0
+\t\t1 : 1
+state 2 [1, 0] lost
+\taction 0
+\t\t2 : 1
+state 3 [1, 0] side
+\taction 0
+\t\t0 : 0.5
+\t\t1 : 0.5
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.drn"
+    path.write_text(DRN)
+    return path
+
+
+def answer(*words: object) -> dict:
+    ran = ooc("solve", *words, "--json")
+    assert ran.status == 0, ran.err
+    return json.loads(ran.out)
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--goal", "goal"], 1.0),
+        (["--goal", "goal", "--sense", "min"], 0.5),
+        (["--goal", '"lost"'], 0.5),
+        (["--goal", "goal", "--avoid", "side"], 0.5),
+        (["--goal", "goal", "--within", "2"], 0.5),
+        (["--goal", "goal", "--within", "3", "--avoid", "lost"], 0.5625),
+        (["--goal", "goal | lost", "--sense", "min"], 1.0),
+        (["--reward", "steps", "--goal", "goal", "--sense", "min"], 10.0),
+        (["--reward", "steps", "--goal", "goal"], math.inf),
+        (["--reward", "toll", "--goal", "goal | lost", "--sense", "max"], 2.0),
+        (["--reward", "toll", "--total", "--infinite"], 2.0),
+        (["--reward", "toll", "--total", "--sense", "min"], 0.0),
+        (["--reward", "steps", "--discount", "0.5"], 2.0),
+    ],
+)
+def test_one_command_answers_from_a_model_file(model: Path, words: list[str], value: float):
+    figures = answer(model, *words, "--epsilon", "1e-9")
+    assert [each["state"] for each in figures["initial"]] == [0]
+    found = {name: float(x) for name, x in figures["initial"][0].items()}
+    assert found["lower"] <= value <= found["upper"]
+    assert found["value"] == pytest.approx(value, abs=1e-9)
+
+
+def test_the_answer_at_the_initial_state_is_printed_first_with_its_interval(model: Path):
+    ran = ooc("solve", model, "--goal", "goal", "--sense", "min", "--epsilon", "1e-6")
+    assert re.match(r"state 0 +0\.5 in \[0\.4999\d*, 0\.50000\d*\]\n", ran.out)
+    assert "converted to a temporary store" in ran.err
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Reachability("goal", "side", sense="min"),
+        Reachability("goal", within=3),
+        RewardToGoal("goal", "steps"),
+        RewardToGoal("goal", "steps", "min"),
+        TotalReward("toll", "max", infinite=True),
+        Discounted(0.5, "steps", "min"),
+    ],
+)
+def test_a_result_on_disk_records_the_question_and_is_verified(model: Path, tmp_path: Path, question: object):
+    store = ooc_mdp.convert(model, tmp_path / "s")
+    solution = ooc_mdp.solve(store, question, output=tmp_path / "r")
+    result = ooc_mdp.open_result(tmp_path / "r")
+    np.testing.assert_array_equal(result.values, solution.values)
+    assert result.identity["criterion"] == question.name
+    assert ooc_mdp.verify(store, result).holds
+    assert ooc("verify", tmp_path / "s", tmp_path / "r").status == 0
+    again = ooc_mdp.solve(store, question, output=tmp_path / "r", resume=True)
+    np.testing.assert_array_equal(again.values, solution.values)
+    with pytest.raises(ooc_mdp.OptionsError, match="belongs to"):
+        ooc_mdp.solve(store, Reachability("lost"), output=tmp_path / "r", resume=True)
+    assert ooc("inspect", tmp_path / "r").status == 0
+
+
+def test_a_tighter_target_continues_from_a_result_with_infinite_values(model: Path, tmp_path: Path):
+    store = ooc_mdp.convert(model, tmp_path / "s")
+    question = RewardToGoal("goal", "steps", "min")
+    first = ooc_mdp.solve(store, question, epsilon=0.1, output=tmp_path / "r")
+    assert np.isinf(first.values).tolist() == [False, False, True, False]
+    second = ooc_mdp.solve(store, question, epsilon=1e-9, output=tmp_path / "r", resume=True)
+    assert second.error_bound <= 1e-9
+    assert np.isinf(second.values[2])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--goal", "gaol"], "there is no label 'gaol'; there are: goal, init, lost, side"),
+        (["--goal", "goal &"], "a label is expected after 'goal &'"),
+        (["--goal", "goal", "--within", "-1"], "within is -1 steps"),
+        (["--goal", "goal", "--sense", "up"], "the sense is 'up'; it must be max or min"),
+        (["--reward", "tolls", "--goal", "goal"], "there is no reward model 'tolls'; there are: steps, toll"),
+        (["--reward", "toll"], "add --goal EXPR, --total or --discount D"),
+        (["--discount", "0.9"], "has the reward models steps, toll, and none is the table's"),
+        (["--avoid", "goal"], "give exactly one of"),
+        (["--reward", "toll", "--goal", "goal", "--within", "3"], "--within belongs to --goal"),
+        (["--goal", "goal", "--method", "vi"], "has a method of its own"),
+        (["--goal", "goal", "--device", "cuda:0"], "is solved on the CPU only"),
+        (["--goal", "goal", "--workers", "2"], "is solved on one machine only"),
+        (["--reward", "toll", "--discount", "0.9", "--workers", "2"], "the store's own rewards and sense"),
+    ],
+)
+def test_what_is_no_question_is_refused(model: Path, tmp_path: Path, words: list[str], message: str):
+    ooc_mdp.convert(model, tmp_path / "s")
+    ran = ooc("solve", tmp_path / "s", *words)
+    assert ran.status != 0
+    assert message in ran.err.replace("\n", " ")
+
+
+def test_the_same_goal_of_another_table_is_another_question(model: Path, tmp_path: Path):
+    ooc_mdp.solve(ooc_mdp.convert(model, tmp_path / "s"), Reachability("goal"), output=tmp_path / "r")
+    model.write_text(DRN.replace("lost", "goal"))
+    other = ooc_mdp.convert(model, tmp_path / "t")
+    with pytest.raises(ooc_mdp.OptionsError, match="solved from another table"):
+        ooc_mdp.verify(other, tmp_path / "r")
+
+
+def test_a_limit_leaves_a_checkpoint_from_which_the_question_continues(tmp_path: Path):
+    n = 400
+    P = np.zeros((2, n, n))
+    for s in range(n):
+        P[0, s, min(s + 1, n - 1)] += 0.5
+        P[0, s, max(s - 1, 0)] += 0.5
+        P[1, s, s] = 1
+    labels = {"goal": [n - 1]}
+    store = ooc_mdp.from_arrays(P, np.ones((n, 2)), layout="action-first", labels=labels, partitions=8)
+    question = RewardToGoal("goal", sense="min")
+    seen: list[object] = []
+    stopped = ooc_mdp.solve(store, question, output=tmp_path / "r", time_limit=1e-9)
+    assert stopped.outcome is ooc_mdp.Outcome.TIME_LIMIT
+    solution = ooc_mdp.solve(store, question, output=tmp_path / "r", resume=True, progress=seen.append)
+    assert solution.outcome is ooc_mdp.Outcome.PROVED
+    exact = (n - 1) * n - np.arange(n) * (np.arange(n) + 1)
+    assert (np.abs(solution.values - exact) <= solution.error_bound).all()
