@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
     from ooc_mdp.array_tables import from_arrays, from_gymnasium
+    from ooc_mdp.average.criterion import AverageReward
     from ooc_mdp.errors import (
         ClusterError,
         InputError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ooc_mdp.row_tables import StoreBuilder, from_rows
 
 __all__ = [
+    "AverageReward",
     "Axis",
     "CachePoint",
     "CacheSweep",
@@ -77,6 +79,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
     "ooc_mdp.array_tables": ("from_arrays", "from_gymnasium"),
+    "ooc_mdp.average.criterion": ("AverageReward",),
     "ooc_mdp.errors": (
         "ClusterError",
         "InputError",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ooc_mdp.average.criterion import AverageReward
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.finite_horizon.criterion import FiniteHorizon
 from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, recorded_criterion
@@ -92,6 +93,18 @@ def _asked(table: Table, record: Mapping[str, Any]) -> Table:
     return asked_table(table, record)
 
 
+def _average() -> Engine:
+    from ooc_mdp.average.engine import AverageEngine
+
+    return AverageEngine()
+
+
+def _verify_average(*what: Any, **how: Any) -> Verification:
+    from ooc_mdp.average.verify import verify
+
+    return verify(*what, **how)
+
+
 QUESTIONS: dict[str, Question] = {
     question.criterion.name: question
     for question in (
@@ -100,6 +113,7 @@ QUESTIONS: dict[str, Question] = {
         Question(FiniteHorizon, _horizon, _verify_horizon, _asked),
         Question(Reachability, _properties, _verify_properties, _asked),
         Question(RewardToGoal, _properties, _verify_properties, _asked),
+        Question(AverageReward, _average, _verify_average, _asked),
     )
 }
 """By the criterion's name, in the order in which the command line lists them."""

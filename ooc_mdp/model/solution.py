@@ -51,6 +51,11 @@ class Outcome(enum.Enum):
         "precision_limit",
         "the target is below what can be proved of float64 values; ask for a larger --epsilon",
     )
+    GAIN_DIFFERS = (
+        "gain_differs",
+        "the gain is proved to differ between states, so no interval as narrow as the target holds all of them; solve "
+        "the parts of the model apart, or ask for an --epsilon of half the width of this interval",
+    )
 
     message: str
 
@@ -332,8 +337,10 @@ class Solution:
     def summary(self) -> dict[str, Any]:
         """The figures as plain values, as --json prints them."""
         s, c = self.statistics, self.certificate
+        gain = {"gain_lower": _number(c.lower), "gain_upper": _number(c.upper)} if c.quantity == "gain" else {}
         return {
             "initial": [{name: _shown(x) for name, x in each._asdict().items()} for each in self.initial],
+            **gain,
             "outcome": self.outcome.value,
             "method": self.method,
             "device": self.device,

@@ -133,6 +133,12 @@ PROBLEMS: dict[str, ProblemEntry] = {
         "IntegerMountainCar",
         "IntegerMountainCarOptions",
     ),
+    "queueing-network": ProblemEntry(
+        "three queues: arrivals are routed to one of two, which feed the third, slow or fast; for --average",
+        "queueing_network",
+        "QueueingNetwork",
+        "QueueingNetworkOptions",
+    ),
     "mountain-car": ProblemEntry(
         "the car on the hill, thesis of Wingate: 2 dimensions, 3 thrusts; -p grid=300,300",
         "control.mountain_car",

@@ -123,6 +123,7 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         return "unknown" if figures[name] is None else f"{figures[name]:.3e}"
 
     return [
+        *_gain(figures),
         ("outcome", f"{figures['outcome']}: {message}"),
         ("method", f"{figures['method']} on {figures['device']}, discount {figures['discount']}"),
         ("error", f"{_ERRORS[figures['quantity']].format(bound('error_bound'))} (target: {_target(figures)})"),
@@ -138,6 +139,16 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['solve_seconds']:.1f} s"),
     ]  # fmt: skip
+
+
+def _gain(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of an average reward, between which numbers it lies; with all digits, since fewer would be others."""
+    if "gain_lower" not in figures:
+        return []
+    low, high = figures["gain_lower"], figures["gain_upper"]
+    if low is None or high is None:
+        return [("gain", "unknown")]
+    return [("gain", f"between {low!r} and {high!r} in every state")]
 
 
 def _message(figures: dict[str, Any], outcome: Outcome) -> str:
@@ -266,11 +277,13 @@ def _spread(numbers: dict[str, Any], show: Any) -> str:
 
 def print_verification(figures: dict[str, Any]) -> None:
     """What a verification measured, from `Verification.summary`."""
+    error = _ERRORS["gain" if "gain_lower" in figures else "value"].format(f"{figures['error_bound']:.3e}")
     verdict = "the certificate holds" if figures["holds"] else "THE CERTIFICATE DOES NOT HOLD"
     rows = [
         ("verdict", verdict),
+        *_gain(figures),
         ("residual", f"{figures['residual']:.3e}, measured over all states"),
-        ("error", f"|V - V*| ≤ {figures['error_bound']:.3e} (certificate: {figures['claimed_bound']:.3e})"),
+        ("error", f"{error} (certificate: {figures['claimed_bound']:.3e})"),
         ("policy", f"{figures['invalid_policy_states']:,} entries are no action of their state"),
         *([("violated", ", ".join(figures["violated_claims"]))] if figures["violated_claims"] else []),
         ("read", format_bytes(figures["bytes_read"])),

@@ -71,10 +71,14 @@ class Verification:
     invalid_policy_states: int
     """States whose policy names an action that they do not have, or none where they have one."""
     bytes_read: int
+    gain: tuple[float, float] | None = None
+    """Of an average reward: the gain of every state lies between these, as measured, in the source's sign."""
 
     def summary(self) -> dict[str, Any]:
         """The figures as plain values."""
+        gain = {} if self.gain is None else {"gain_lower": self.gain[0], "gain_upper": self.gain[1]}
         return {
+            **gain,
             "holds": self.holds,
             "violated_claims": list(self.violated_claims),
             "residual": self.residual,
@@ -101,11 +105,12 @@ class Exceeded:
         """Everything that is violated_claims."""
         solution = result.solution
         claims = solution.certificate
-        ends = with_ends(claims, solution.values, result.identity.get("sense", "max"))
-        if claims.lower > ends.lower:
-            self._names["lower"] = None
-        if claims.upper < ends.upper:
-            self._names["upper"] = None
+        if claims.quantity != "gain":  # which is no range of the values
+            ends = with_ends(claims, solution.values, result.identity.get("sense", "max"))
+            if claims.lower > ends.lower:
+                self._names["lower"] = None
+            if claims.upper < ends.upper:
+                self._names["upper"] = None
         due = claims.residual_bound if claims.stopping_rule == "residual" else claims.error_bound
         if invalid_policy_states:
             self._names["policy"] = None

@@ -1,0 +1,1 @@
+"""Average reward: the largest long-run mean of the rewards per step."""

@@ -1,0 +1,272 @@
+"""The method for average rewards: policy iteration on kept rows, with relative value iteration where that stalls.
+
+    read what may move the interval ─▶ interval narrow enough? ─▶ evaluate the policy on its rows ─▶ read ...
+      greedy policy, bounds of x               proved               h with x = g, in memory
+
+A reading changes no value, so that all bounds are about one h at any time (`ooc_mdp.average.bounds`). Where the policy
+cannot be evaluated (it has several recurrent classes, or its rows take too much memory) h moves by half of max_a x_a: a
+step of relative value iteration in the model with P' = (I + P) / 2, which has no period. Where that stalls as well, the
+gain may differ between states, which is then looked at (`ooc_mdp.average.differing`). ``docs/theory/average-reward.md``
+has the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.average.bounds import GainBounds, changes_of
+from ooc_mdp.average.differing import Differing, prove_differing
+from ooc_mdp.average.kernels import FOUND, improve
+from ooc_mdp.average.policy import KeptRows, Measured, Threads, evaluate, measure_policy
+from ooc_mdp.backends.cpu.rows import TableRows
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.events import SolveProgress
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.table import Table
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.output import Snapshot
+from ooc_mdp.undiscounted.tables import Streamed, Work
+
+__all__ = ["AverageIteration", "default_gain_target"]
+
+_RELATIVE_WIDTH = 1e-4
+"""Width of the interval, as a share of the range of the rewards, where no epsilon is given."""
+_STEP = 0.5
+"""w: by which share of max_a x_a a step moves h."""
+_GOAL = 0.01
+"""An evaluation ends at this share of what other actions leave between the bounds,"""
+_AIM = 0.02
+"""or at this share of the target,"""
+_ITERATIONS = 200
+"""or after so many iterations of BiCGSTAB."""
+_ACCEPTED = 0.5
+"""Share of the spread of the policy's x that an evaluation may leave; else h takes steps."""
+_MAX_SPACING = 1e-9
+"""Share of that spread beforehand that a unit in the last place of h may be, where it is more than the target."""
+_POLICY_STEPS = 8
+"""Steps on the rows of a policy whose evaluation failed."""
+_PROGRESS = 0.8
+"""A reading that leaves more than this share of the narrowest interval so far is one in vain."""
+_MAX_REJECTED = 6
+"""Evaluations that failed, one after the other, after which h only takes steps of relative value iteration;"""
+_MAX_EVALUATIONS = 100
+"""so many that leave the interval as wide, too: on the way to the best policy it may widen for a while."""
+_MAX_STEPS = 12
+"""Steps in vain after which the gain may differ between states; twice as many after one that could not be shown."""
+_STATES_PER_THREAD = 512
+"""Of a partition: with so many states more, one more thread takes a share of them."""
+_MARGIN = 4.0
+"""Times the rounding of x by which another action must be better."""
+_MIN_ROUNDINGS = 8.0
+"""An interval that is narrower than so many times the rounding of x may be all that float64 has to give."""
+
+
+def default_gain_target(table: Table) -> float:
+    """Half the width of the interval that is asked for where nobody says."""
+    low, high = float(table.facts.reward_range[:, 0].min()), float(table.facts.reward_range[:, 1].max())
+    return 0.5 * _RELATIVE_WIDTH * ((high - low) or abs(high) or 1.0)
+
+
+@dataclass(slots=True)
+class AverageIteration:
+    """A solve at work; arrays are those of the maximisation, in the order of partitions."""
+
+    tables: Streamed
+    epsilon: float
+    """Half the width that is asked for."""
+    rows: KeptRows
+    counters: SolveStatistics
+    seconds: Callable[[], float]
+    """Of work so far."""
+    values: FloatArray
+    """float64 [n]; h."""
+    threads: Threads = field(default_factory=Threads)
+    bounds: GainBounds = field(init=False)
+    policy: npt.NDArray[np.int32] = field(init=False)
+    advantage: FloatArray = field(init=False)
+    """float64 [n]; max_a x_a where the last reading was at the present h."""
+    history: HistoryRecorder = field(init=False)
+    rounding: float = 0.0
+    """Largest rounding of an x in the last reading."""
+    differing: Differing | None = None
+    """What shows that the gain differs between states, once that is known."""
+
+    def __post_init__(self) -> None:
+        """Nothing has been read yet."""
+        self.bounds = GainBounds(self.tables.source.facts.coupling)
+        self.policy = np.full(self.values.size, -1, np.int32)
+        self.advantage = np.zeros(self.values.size)
+        self.history = HistoryRecorder(self.tables.cache.loads)
+
+    @property
+    def sign(self) -> float:
+        """1 where rewards are maximised, -1 where they are minimised."""
+        return 1.0 if self.tables.source.sense == "max" else -1.0
+
+    def is_narrow(self) -> bool:
+        """Whether the interval is as narrow as was asked for."""
+        return self.bounds.width <= 2 * self.epsilon
+
+    # ------------------------------------------------------------------------------------------- the method
+
+    def iterate(self) -> Work[Outcome]:
+        """Read, evaluate, and again, until the interval is narrow or float64 can do no more."""
+        best, vain, rejected, most_steps, stepping = np.inf, 0, 0, _MAX_STEPS, False
+        while True:
+            yield from self._read(stepping)
+            width = self.bounds.width
+            if self.is_narrow():
+                return Outcome.PROVED
+            vain = 0 if width <= _PROGRESS * best else vain + 1
+            best = min(best, width)
+            if vain and width <= _MIN_ROUNDINGS * self.rounding:
+                return Outcome.PRECISION_LIMIT
+            steps = stepping or not self.rows.complete
+            if steps and vain > most_steps:
+                self.differing = yield from prove_differing(self)
+                if self.differing is not None:
+                    return Outcome.GAIN_DIFFERS
+                most_steps *= 2
+                stepping, vain, rejected, best = False, 0, 0, np.inf
+            elif not steps and (rejected > _MAX_REJECTED or vain > _MAX_EVALUATIONS):
+                stepping, vain, best = True, 0, np.inf
+            if steps:
+                self._step()
+            elif (yield from self._evaluate()):
+                rejected = 0
+                if self.is_narrow():
+                    return Outcome.PROVED
+            else:
+                rejected += 1
+
+    def _read(self, everything: bool) -> Work[None]:
+        """Measure partitions over all actions, and make their policy greedy: those of which other actions than the
+        policy's keep the interval from being narrow, or all."""
+        due = self.bounds.others > self.bounds.interval[0] + 2 * self.epsilon
+        if everything or not self.rows.complete:
+            due[:] = True
+        margin, self.rounding = _MARGIN * self.rounding, 0.0
+        for p, rows, hit in self.tables.in_order(due, sweeps=True):
+            found = self._improve(rows, margin)
+            if found[0, 5]:
+                raise _no_action(self.tables.source, p, int(found[0, 5]) - 1)
+            self.rows.take(p, rows, self.policy)
+            self.bounds.read(p, *found[0, :3])
+            self.rounding = max(self.rounding, float(found[0, 3]))
+            self._count(p, rows.n, hit)
+            yield
+
+    def _improve(self, rows: TableRows, margin: float) -> FloatArray:
+        """float64 [1, FOUND]: what all threads found, each in its share of the partition's states."""
+        threads = min(self.threads.count, 1 + rows.n // _STATES_PER_THREAD)
+        shares = np.linspace(0, rows.n, threads + 1).astype(np.int64)
+        found = np.zeros((threads, FOUND))
+
+        def improve_share(i: int) -> None:
+            share = int(shares[i]), int(shares[i + 1])
+            improve(rows, *share, self.values, self.policy, self.advantage, margin, self.sign, found[i])
+
+        self.threads.run(improve_share, threads)
+        found[0] = [found[:, 0].min(), *found[:, 1:5].max(axis=0), found[:, 5].max()]
+        return found[:1]
+
+    def _evaluate(self) -> Work[bool]:
+        """Take the relative values of the policy as h, or else some steps towards them; whether it was the former."""
+        n, x = self.values.size, np.empty(self.values.size)
+        before = measure_policy(self.rows, self.threads, self.values, x, self.sign)
+        trial = self.values.copy()
+        low, others = self.bounds.interval[0], float(self.bounds.others.max())
+        goal = max(_GOAL * (others - low), _AIM * self.epsilon)
+        backups = yield from evaluate(self.rows, self.threads, trial, self.sign, before.middle, goal, _ITERATIONS)
+        after = measure_policy(self.rows, self.threads, trial, x, self.sign)
+        accepted = self._is_better(trial, before, after)
+        if not accepted:
+            trial[:] = self.values
+            for _ in range(_POLICY_STEPS):
+                middle = measure_policy(self.rows, self.threads, trial, x, self.sign).middle
+                trial += _STEP * (x - middle)
+            backups += (_POLICY_STEPS + 1) * n
+            after = measure_policy(self.rows, self.threads, trial, x, self.sign)
+        self.counters.backups += backups + 2 * n
+        self.counters.policy_evaluations += 1
+        self._move_to(trial)
+        self.bounds.evaluated(after.low, after.high)
+        return accepted
+
+    def _is_better(self, values: FloatArray, before: Measured, after: Measured) -> bool:
+        """Whether an evaluation has brought x of the policy together, at values with digits enough to prove something:
+        what separates two recurrent classes of a policy may come out as large as float64 has numbers."""
+        enough = float(np.spacing(np.abs(values).max())) <= max(self.epsilon, _MAX_SPACING * before.spread)
+        return enough and after.spread <= max(_ACCEPTED * before.spread, self.epsilon)
+
+    def _step(self) -> None:
+        """h moves by half of x, less the middle of the interval."""
+        low, high = self.bounds.interval
+        self._move_to(self.values + _STEP * (self.advantage - 0.5 * (low + high)))
+
+    def _move_to(self, values: FloatArray) -> None:
+        """Take other values, and hold against the bounds by how much they differ."""
+        self.bounds.moved(*changes_of(values - self.values, self.tables.source.facts.partition_ptr))
+        self.values = values
+
+    def _count(self, p: int, backups: int, hit: bool) -> None:
+        self.counters.visits += 1
+        self.counters.sweeps += 1
+        self.counters.backups += backups
+        self.history.visit(p, 1, 1, self.seconds())
+        if self.tables.trace is not None:
+            self.tables.trace.access(p, False, hit, 1, float(self.bounds.high[p] - self.bounds.low[p]), -np.inf)
+
+    # ------------------------------------------------------------------------------ what others may ask
+
+    def snapshot(self) -> Snapshot | None:
+        """What a checkpoint holds: h."""
+        self.history.row(self.row())
+        return Snapshot({"values": self.values, **self.history.arrays()}, self.statistics())
+
+    def progress(self) -> SolveProgress:
+        """Where the solve stands."""
+        s = self.statistics()
+        half = 0.5 * self.bounds.width
+        return SolveProgress(
+            error_bound=half,
+            residual_bound=half,
+            target=self.epsilon,
+            stopping_rule="epsilon",
+            dirty=self._dirty(),
+            partitions=s.n_partitions,
+            hit_rate=s.hit_rate,
+            bytes_read=s.bytes_read,
+            read_rate=0.0,
+            loads=s.loads,
+            seconds=s.solve_seconds,
+        )
+
+    def row(self) -> HistoryRow:
+        """The same for the history."""
+        resident, half = int(np.count_nonzero(self.tables.cache.present)), 0.5 * self.bounds.width
+        return row_of(self.statistics(), half, half, self._dirty(), resident)
+
+    def statistics(self) -> SolveStatistics:
+        """The counters now."""
+        self.tables.count(self.counters)
+        self.counters.solve_seconds = self.seconds()
+        return self.counters
+
+    def _dirty(self) -> int:
+        """Partitions whose bound keeps the interval from being narrow."""
+        return int(np.count_nonzero(~(self.bounds.high <= self.bounds.interval[0] + 2 * self.epsilon)))
+
+
+def _no_action(table: Table, p: int, i: int) -> OptionsError:
+    """Of state i of partition p."""
+    state = int(table.original_states(p)[i])
+    return OptionsError(
+        f"state {state} of {table.name} has no action: the process ends there, and a long-run average is of processes "
+        "that go on; give it an action that stays or starts anew, or ask for the total reward (--total)"
+    )

@@ -1,0 +1,64 @@
+"""`verify` measures the interval of an average reward by itself, and refutes what is claimed beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_mdp
+from ooc_mdp import AverageReward
+from ooc_mdp.model.solution import Solution
+from ooc_mdp.store import Store
+
+SENSES = pytest.mark.parametrize("sense", ["max", "min"])
+
+
+def solved(folder: Path, sense: str) -> tuple[Store, Solution]:
+    """40 states in 5 partitions, actions that tie at no state."""
+    rng = np.random.default_rng(3)
+    P, R = rng.dirichlet(np.full(40, 0.2), size=(3, 40)), rng.normal(size=(40, 3))
+    store = ooc_mdp.from_arrays(P, R, path=folder / "m.store", partitions=5, sense=sense)
+    return store, ooc_mdp.solve(store, AverageReward(), epsilon=1e-6, output=folder / "r")
+
+
+@SENSES
+def test_the_measured_interval_lies_in_the_one_that_is_claimed(tmp_path: Path, sense: str) -> None:
+    store, solution = solved(tmp_path, sense)
+    found = ooc_mdp.verify(store, tmp_path / "r")
+    assert found.holds
+    assert found.gain is not None
+    claims = solution.certificate
+    assert claims.lower - 1e-12 <= found.gain[0] <= found.gain[1] <= claims.upper + 1e-12
+    assert found.summary()["gain_lower"] == found.gain[0]
+
+
+@SENSES
+@pytest.mark.parametrize("name", ["lower", "upper", "error_bound", "policy_loss_bound", "residual_bound"])
+def test_a_claim_that_says_more_than_the_table_is_refuted(tmp_path: Path, sense: str, name: str) -> None:
+    store, solution = solved(tmp_path, sense)
+    claims = solution.certificate
+    middle, half = 0.5 * (claims.lower + claims.upper), claims.error_bound
+    altered = {"lower": middle, "upper": middle}.get(name, 0.4 * half)
+    found = ooc_mdp.verify(store, replace(solution, certificate=replace(claims, **{name: altered})))
+    assert not found.holds
+    assert name in found.violated_claims
+
+
+@SENSES
+def test_values_and_policies_that_prove_less_are_refuted(tmp_path: Path, sense: str) -> None:
+    store, solution = solved(tmp_path, sense)
+    values = solution.values.copy()
+    values[7] += 1e-3
+    found = ooc_mdp.verify(store, replace(solution, values=values))
+    assert {"lower", "upper"} & set(found.violated_claims)
+    policy = solution.policy.copy()
+    policy[7] = (policy[7] + 1) % 3
+    worse = "lower" if sense == "max" else "upper"
+    assert ooc_mdp.verify(store, replace(solution, policy=policy)).violated_claims == (worse, "residual_bound")
+    policy[7] = 3
+    found = ooc_mdp.verify(store, replace(solution, policy=policy))
+    assert found.invalid_policy_states == 1
+    assert "policy" in found.violated_claims
