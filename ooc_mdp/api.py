@@ -375,6 +375,11 @@ def simulate(
             f"have no number; read the policy of each stage from the result (solution.stages), or export it with "
             f"--stages"
         )
+    if opened.solution.gain is not None:
+        raise OptionsError(
+            f"{opened.path} holds relative values of an average reward, and simulate adds up rewards with what remains "
+            "to be expected of the last state; solve for a discount, or for the total reward"
+        )
     if isinstance(problem, DiscretisedProblem):
         of = problem
     else:

@@ -255,6 +255,7 @@ class AverageIteration:
     def statistics(self) -> SolveStatistics:
         """The counters now."""
         self.tables.count(self.counters)
+        self.counters.partitions_unread = int(np.count_nonzero(np.isinf(self.bounds.low)))
         self.counters.solve_seconds = self.seconds()
         return self.counters
 

@@ -257,7 +257,7 @@ class Solution:
     certificate: Certificate
     statistics: SolveStatistics
     values: FloatArray
-    """float64 [n_states]."""
+    """float64 [n_states]; of an average reward the relative values h, of which only differences mean something."""
     policy: npt.NDArray[np.int32]
     """int32 [n_states]; the state's own action index, -1 where it has none."""
     memory_plan: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -277,9 +277,11 @@ class Solution:
 
     def __repr__(self) -> str:
         """One line, however many states there are."""
-        bound = f"error at most {self.certificate.error_bound:.3g}"
+        bound, asked = f"error at most {self.certificate.error_bound:.3g}", f"discount {self.discount}"
+        if self.gain is not None:
+            bound, asked = f"gain between {self.gain[0]!r} and {self.gain[1]!r}", "average reward"
         return (
-            f"Solution({self.outcome.value}, {bound}, {self.values.size} states, discount {self.discount}, "
+            f"Solution({self.outcome.value}, {bound}, {self.values.size} states, {asked}, "
             f"{self.method} on {self.device})"
         )
 
@@ -287,6 +289,12 @@ class Solution:
     def discount(self) -> float:
         """What a value one unit of time later counts now; 1 where later rewards count as much."""
         return float(self.criterion["discount"])
+
+    @property
+    def gain(self) -> tuple[float, float] | None:
+        """Of an average reward: the gain of every state lies between these; None for another criterion."""
+        c = self.certificate
+        return (c.lower, c.upper) if c.quantity == "gain" else None
 
     @property
     def actions(self) -> npt.NDArray[np.integer]:
@@ -337,7 +345,7 @@ class Solution:
     def summary(self) -> dict[str, Any]:
         """The figures as plain values, as --json prints them."""
         s, c = self.statistics, self.certificate
-        gain = {"gain_lower": _number(c.lower), "gain_upper": _number(c.upper)} if c.quantity == "gain" else {}
+        gain = {} if self.gain is None else {"gain_lower": _number(c.lower), "gain_upper": _number(c.upper)}
         return {
             "initial": [{name: _shown(x) for name, x in each._asdict().items()} for each in self.initial],
             **gain,

@@ -125,7 +125,7 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
     return [
         *_gain(figures),
         ("outcome", f"{figures['outcome']}: {message}"),
-        ("method", f"{figures['method']} on {figures['device']}, discount {figures['discount']}"),
+        ("method", f"{figures['method']} on {figures['device']}, {_asked(figures)}"),
         ("error", f"{_ERRORS[figures['quantity']].format(bound('error_bound'))} (target: {_target(figures)})"),
         ("policy", f"loses at most {bound('policy_loss_bound')}"),
         ("residual", f"≤ {bound('residual_bound')}"),
@@ -139,6 +139,10 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['solve_seconds']:.1f} s"),
     ]  # fmt: skip
+
+
+def _asked(figures: dict[str, Any]) -> str:
+    return "average reward" if figures["quantity"] == "gain" else f"discount {figures['discount']}"
 
 
 def _gain(figures: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, WorkerStatistics
 from ooc_mdp.options import format_bytes
 from ooc_mdp.report.html.section import Row, Section, Table
 from ooc_mdp.store.result import Result
@@ -38,6 +38,7 @@ _HEADLINES = {
     Outcome.INTERRUPTED: "INTERRUPTED",
     Outcome.WORKERS_LOST: "STOPPED, NO WORKER WAS LEFT",
     Outcome.PRECISION_LIMIT: "STOPPED AT THE PRECISION LIMIT",
+    Outcome.GAIN_DIFFERS: "THE GAIN DIFFERS BETWEEN STATES",
 }
 
 
@@ -58,7 +59,9 @@ def headline(solution: Solution) -> tuple[str, str, str]:
         return _HEADLINES[outcome], "No bound on the error of the values is proved.", "bad"
     proved = _PROVED[c.quantity].format(f"{c.error_bound:.3g}")
     known = value_range(solution)
-    if known is not None and known[1] > known[0]:
+    if solution.gain is not None:
+        proved = f"the gain is between {solution.gain[0]!r} and {solution.gain[1]!r} in every state"
+    elif known is not None and known[1] > known[0]:
         proved += f", {c.error_bound / (known[1] - known[0]):.2g} of the range of the values"
     tone = "good" if outcome is Outcome.PROVED else "doubtful"
     return _HEADLINES[outcome], f"{proved} (target: {c.stopping_rule} {_bound(c.target)}).", tone
@@ -71,7 +74,11 @@ def warnings(solution: Solution) -> tuple[str, ...]:
     if solution.outcome is not Outcome.PROVED:
         message = solution.outcome.message
         found.append(f"The outcome is {solution.outcome.value}: {message}.")
-    if known is not None and c.error_bound > _USELESS_SHARE * max(known[1] - known[0], math.ulp(0.0)):
+    if (
+        solution.gain is None
+        and known is not None
+        and c.error_bound > _USELESS_SHARE * max(known[1] - known[0], math.ulp(0.0))
+    ):
         found.append(
             f"The error bound {_bound(c.error_bound)} is more than {_USELESS_SHARE:.0%} of the range of the values, "
             f"{known[1] - known[0]:.3g}."
@@ -88,7 +95,7 @@ def rows(summary: dict[str, Any]) -> list[Row]:
     return [
         Row("error bound", _bound(summary["error_bound"])),
         Row("policy loss bound", _bound(summary["policy_loss_bound"])),
-        Row("discount", f"{summary['discount']:g}"),
+        Row("discount", f"{summary['discount']:g}" if summary["quantity"] != "gain" else "none: the average reward"),
         Row("states", f"{summary['n_states']:,}"),
         Row("partitions", f"{summary['n_partitions']:,}"),
         Row("loads per partition", f"{summary['loads_per_partition']:.2f}"),
@@ -108,12 +115,18 @@ def _cache(summary: dict[str, Any]) -> str:
     return f"{format_bytes(summary['cache_bytes'])} ({min(share, 1.0):.0%} of the table)"
 
 
+def _interval(c: Certificate) -> Row:
+    if c.quantity == "gain":
+        return Row("gain", f"between {c.lower!r} and {c.upper!r} in every state")
+    return Row("error interval", f"V* - V is between {c.error_lower:.3g} and {c.error_upper:.3g} (of a maximisation)")
+
+
 def certificate_section(result: Result, store: str | None) -> Section:
     """What is proved, and the command that proves it again."""
     c = result.solution.certificate
     shown = [
         Row("error bound", _PROVED[c.quantity].format(_bound(c.error_bound))),
-        Row("error interval", f"V* - V is between {c.error_lower:.3g} and {c.error_upper:.3g} (of a maximisation)"),
+        _interval(c),
         Row("residual bound", f"the plain Bellman residual is at most {_bound(c.residual_bound)}"),
         Row("rounding bound", f"{_bound(c.rounding_bound)} of the error bound is an allowance for float64 rounding"),
         Row("policy loss bound", f"the greedy policy loses at most {_bound(c.policy_loss_bound)}"),
