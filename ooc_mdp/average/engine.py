@@ -208,7 +208,7 @@ def _plan(table: Table, options: SolveOptions, writes: bool) -> tuple[int, Memor
 
 def _resume(run: AverageIteration, output: Output, session: Session) -> None:
     """Continue from the values of a checkpoint, or of a result that proves less: any values will do."""
-    saved = output.checkpoint({"values": run.values}, what="the values of ")
+    saved = output.checkpoint(lambda: {"values": run.values}, what="the values of ")
     if saved is None or output.path is None:
         values = output.take_result_values()
         if values is not None:
