@@ -53,7 +53,8 @@ def rewards_apart(table: Any, second: Any) -> tuple[Any, Any]:
     if not is_array(second):
         raise OptionsError(
             f"solve: table is {described(table)}, but {described(second)} follows it, which is no array of rewards; "
-            "give solve(P, R, discount=0.9), or a store of from_arrays(P, R)"
+            "give solve(P, R, discount=0.9), or with another criterion a store, "
+            "solve(from_arrays(P, R), FiniteHorizon(40))"
         )
     return second, None
 

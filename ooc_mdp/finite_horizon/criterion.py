@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -74,7 +74,8 @@ class FiniteHorizon:
         discount = real_number("discount", self.discount)
         if not 0 <= discount <= 1:
             raise OptionsError(f"the discount of a stage must be at least 0 and at most 1, not {discount}")
-        kept = sorted({whole_number("a kept stage", stage) for stage in self.kept_stages})
+        listed = self.kept_stages if isinstance(self.kept_stages, Iterable) else (self.kept_stages,)
+        kept = sorted({whole_number("a kept stage", stage) for stage in listed})
         wrong = [stage for stage in kept if not 0 <= stage <= stages]
         if wrong:
             raise OptionsError(

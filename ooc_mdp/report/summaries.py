@@ -122,10 +122,11 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
     def bound(name: str) -> str:
         return "unknown" if figures[name] is None else f"{figures[name]:.3e}"
 
+    stages = f"{figures['stages']} stages, " if "stages" in figures else ""
     return [
         *_gain(figures),
         ("outcome", f"{figures['outcome']}: {message}"),
-        ("method", f"{figures['method']} on {figures['device']}, {_asked(figures)}"),
+        ("method", f"{figures['method']} on {figures['device']}, {stages}{_asked(figures)}"),
         ("error", f"{_ERRORS[figures['quantity']].format(bound('error_bound'))} (target: {_target(figures)})"),
         ("policy", f"loses at most {bound('policy_loss_bound')}"),
         ("residual", f"≤ {bound('residual_bound')}"),

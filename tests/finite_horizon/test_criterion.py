@@ -78,3 +78,10 @@ def test_method_options_are_refused_and_devices_are_not() -> None:
     with pytest.raises(OptionsError, match="--horizon 3 has a method of its own, backward induction"):
         SolveOptions(FiniteHorizon(3), method="vi")
     assert SolveOptions(FiniteHorizon(3), device="cuda:0").device == "cuda:0"
+
+
+def test_one_kept_stage_need_not_be_a_list() -> None:
+    assert FiniteHorizon(5, kept_stages=3) == FiniteHorizon(5, kept_stages=(3,))  # type: ignore[arg-type]
+    assert FiniteHorizon(5, kept_stages=range(6)).kept_stages == (0, 1, 2, 3, 4, 5)  # type: ignore[arg-type]
+    with pytest.raises(OptionsError, match="a kept stage is 1.5"):
+        FiniteHorizon(5, kept_stages=(1.5,))  # type: ignore[arg-type]

@@ -65,6 +65,19 @@ def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
     assert peak <= 1.2 * sum(plan.values())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("output", [True, False])
+def test_a_finite_horizon_takes_what_its_plan_says(tmp_path, output):
+    made = ooc_mdp.generate("GW-896x4", tmp_path / "s", {"seed": 1}, partitions=64)
+    asked = ("--horizon", 60, "--keep-stages", "0,30")
+    where = ("--output", tmp_path / "r") if output else ()
+    peak, plan, said = peak_and_plan(tmp_path / "s", "--cache", CACHE, *where, asked=asked)
+    assert plan["values of two stages"] == 16 * made.n_states
+    assert plan.get("policies of all stages, without an output", 0) == (0 if output else 76 * made.n_states)
+    assert f"= {format_bytes(sum(plan.values()))}\n" in said
+    assert 0.8 * sum(plan.values()) <= peak <= 1.2 * sum(plan.values())
+
+
 def test_a_cache_larger_than_the_table_is_planned_as_the_table(tmp_path):
     made = ooc_mdp.generate("GW-12x4", tmp_path / "s")
     figures = ooc("solve", tmp_path / "s", "--discount", 0.5, "--device", "cpu", "--cache", "64GiB", "--json").figures

@@ -95,6 +95,7 @@ def rows(summary: dict[str, Any]) -> list[Row]:
     return [
         Row("error bound", _bound(summary["error_bound"])),
         Row("policy loss bound", _bound(summary["policy_loss_bound"])),
+        *([Row("stages", f"{summary['stages']:,}")] if "stages" in summary else []),
         Row("discount", f"{summary['discount']:g}" if summary["quantity"] != "gain" else "none: the average reward"),
         Row("states", f"{summary['n_states']:,}"),
         Row("partitions", f"{summary['n_partitions']:,}"),
