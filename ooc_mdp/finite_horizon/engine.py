@@ -26,7 +26,7 @@ from ooc_mdp.finite_horizon.criterion import FiniteHorizon
 from ooc_mdp.finite_horizon.plan import StagePlan, plan_stages
 from ooc_mdp.finite_horizon.state import StageState, final_values
 from ooc_mdp.model.criterion import record_of
-from ooc_mdp.model.facts import check_reward_range
+from ooc_mdp.model.facts import MAX_VALUE, check_reward_range
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics, with_ends
 from ooc_mdp.model.stages import StageResults
@@ -89,6 +89,11 @@ def _check_sizes(table: Table, asked: FiniteHorizon) -> None:
     if final is not None and final.size != table.n_states:
         raise OptionsError(
             f"there are {final.size} final values, and {table.name} has {table.n_states} states: give one for each"
+        )
+    if final is not None and not np.abs(final).max() <= MAX_VALUE:
+        raise OptionsError(
+            f"final values up to {np.abs(final).max():.3g} are above {MAX_VALUE:.0e}, and too large for sums in "
+            f"float64; give them, and the rewards, in a larger unit"
         )
     factor = asked.discount * float(table.facts.row_sum_range[:, 1].max())
     growth = factor**asked.stages if factor > 1 else 1.0

@@ -43,13 +43,25 @@ def final_values(table: Table, asked: FloatArray | None) -> FloatArray:
     """
     sign = 1.0 if table.sense == "max" else -1.0
     values = np.zeros(table.n_states) if asked is None else sign * from_original(table, asked)
-    ptr = table.facts.partition_ptr
-    for p in range(table.n_partitions if table.facts.actions_per_state == 0 else 0):
-        ends = table.action_counts(p) == 0
+    facts = table.facts
+    paying = "terminal_rewards" in facts.dtypes
+    if facts.actions_per_state or (asked is None and not paying):
+        return values
+    for p in range(table.n_partitions):
+        action_ptr, paid = _ends(table, p)
+        ends = np.diff(action_ptr) == 0
         if ends.any():
-            paid = table.read_field("terminal_rewards", p)[0]
-            values[ptr[p] : ptr[p + 1]][ends] = sign * paid[ends] if paid.size else 0.0
+            own = values[facts.partition_ptr[p] : facts.partition_ptr[p + 1]]
+            own[ends] = sign * paid[ends] if paid.size else 0.0
     return values
+
+
+def _ends(table: Table, p: int) -> tuple[npt.NDArray[np.uint32], FloatArray]:
+    """Pointers to the actions of a partition's states, and terminal rewards: one computation where it is not stored."""
+    if table.facts.kind == "store":
+        return table.read_field("action_ptr", p)[0], table.read_field("terminal_rewards", p)[0]
+    part, _ = table.read(p)
+    return part.action_ptr, part.terminal_rewards
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.disk_errors import advice
 from ooc_mdp.store.metadata import PARTIAL_SUFFIX, PREVIOUS_SUFFIX
 from ooc_mdp.store.output_lock import lock_path
+from ooc_mdp.store.stage_file import stages_path
 from ooc_mdp.store.transaction import check_not_inside_store
 
 __all__ = [
@@ -91,7 +92,8 @@ def _places_of(output: Path) -> set[Path]:
     checkpoint = checkpoint_path(output)
     unfinished = [place.with_name(place.name + PARTIAL_SUFFIX) for place in (output, checkpoint)]
     previous = output.with_name(output.name + PREVIOUS_SUFFIX)
-    return {place.resolve() for place in (output, checkpoint, *unfinished, previous, lock_path(output))}
+    own = (output, checkpoint, *unfinished, previous, lock_path(output), stages_path(output))
+    return {place.resolve() for place in own}
 
 
 def _open_for_writing(path: Path) -> BinaryIO:

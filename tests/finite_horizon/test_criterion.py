@@ -83,5 +83,5 @@ def test_method_options_are_refused_and_devices_are_not() -> None:
 def test_one_kept_stage_need_not_be_a_list() -> None:
     assert FiniteHorizon(5, kept_stages=3) == FiniteHorizon(5, kept_stages=(3,))  # type: ignore[arg-type]
     assert FiniteHorizon(5, kept_stages=range(6)).kept_stages == (0, 1, 2, 3, 4, 5)  # type: ignore[arg-type]
-    with pytest.raises(OptionsError, match="a kept stage is 1.5"):
+    with pytest.raises(OptionsError, match=r"a kept stage is 1\.5"):
         FiniteHorizon(5, kept_stages=(1.5,))  # type: ignore[arg-type]

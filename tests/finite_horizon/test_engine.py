@@ -155,6 +155,7 @@ def test_a_row_of_infinite_duration_ends_the_process_and_others_are_refused(tmp_
     ("asked", "how", "said"),
     [
         (FiniteHorizon(3, final_values=np.ones(7)), {}, "7 final values, and .* has 1024 states"),
+        (FiniteHorizon(3, final_values=np.full(1024, 1e200)), {}, "final values up to 1e.200 are above 1e.150"),
         (FiniteHorizon(3), {"residual": 1e-3}, "--residual is a stopping rule"),
         (FiniteHorizon(3), {"workers": 2}, "--horizon 3 is solved on one machine only"),
         (FiniteHorizon(3), {"device": "cuda:0,1"}, "solved on one device; give --device cuda:0"),

@@ -124,6 +124,7 @@ def test_a_place_that_is_no_traces_is_refused_before_any_work(tmp_path: Path) ->
         (tmp_path, "it is a directory; name a file in it"),
         (output, "would take the place of the result or its checkpoint"),
         (tmp_path / "r.checkpoint", "would take the place of the result or its checkpoint"),
+        (tmp_path / "r.stages", "would take the place of the result or its checkpoint"),
     ):
         with pytest.raises((OptionsError, StoreError), match=said):
             ooc_mdp.solve(store, 0.9, device="cpu", trace=place, output=output, overwrite=True)
