@@ -364,3 +364,12 @@ def test_decode_device_times_partitions_that_equal_the_cpus(tmp_path):
     assert figures["stored_bytes"] < figures["decoded_bytes"]
     assert all(r["seconds"] > 0 for r in figures["rounds"])
     assert figures["kernel_seconds"]["decode_streams"] > 0
+
+
+def test_stages_compares_skewed_stages_with_one_for_each_load(tmp_path):
+    arguments = ("--scale", "200", "--blocks", "6", "--stages", "12", "--caches", "30%", "--repeat", "1")
+    figures = figures_of("stages.py", tmp_path, *arguments)
+    (cache,) = figures["caches"]
+    assert cache["equal"]
+    assert cache["skewed"]["bytes_decoded"] <= cache["one"]["bytes_decoded"]
+    assert 0 < cache["skewed"]["loads_per_partition_and_stage"] <= 1
