@@ -313,8 +313,7 @@ class SolveOptions:
     def _check_unsteered(self, method: str) -> None:
         """Refuse what steers other methods than the one that the criterion has."""
         option = option_of(self.question)
-        on_device = self.device not in ("auto", "cpu") or self.device_memory is not None
-        if on_device and not self.question.on_devices:
+        if not self.question.on_devices and (self.device not in ("auto", "cpu") or self.device_memory is not None):
             raise OptionsError(f"{option} is solved on the CPU only; give --device cpu, or a discount below 1")
         steered = self.effective_method != "auto" or self.sweeps_per_visit != 1
         if steered or self.sweep_order != "voted" or self.kernel != DEFAULT_KERNEL:

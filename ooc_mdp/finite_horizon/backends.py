@@ -22,7 +22,7 @@ from ooc_mdp.finite_horizon.kernels import advance
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import Table
-from ooc_mdp.options import SolveOptions
+from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions
 
 if TYPE_CHECKING:
     from ooc_mdp.finite_horizon.device import DeviceStages
@@ -51,6 +51,7 @@ class StageBackend(Protocol):
 
         Raises
         ------
+        OptionsError : a device's budget is given, and there is no device.
         MemoryBudgetError : the cache cannot hold the largest partition, or the device is too small.
         """
         ...
@@ -165,6 +166,8 @@ class HostStages:
 
     def plan(self, table: Table, options: SolveOptions, staged: int) -> tuple[int, dict[str, int], dict[str, int]]:
         """The cache and local values; tables lie in the cache as they are read."""
+        if options.device_memory is not None:
+            raise OptionsError(NO_DEVICE_MEMORY)
         facts = table.facts
         cache = cache_of_size(facts.partition_bytes, options.cache_size)
         most = int(np.diff(facts.partition_ptr).max()) + int(facts.partition_halo.max())

@@ -18,6 +18,8 @@ from store_models import Action, Model, State, random_model
 import ooc_mdp
 from ooc_mdp import FiniteHorizon
 from ooc_mdp.errors import OptionsError, StoreError
+from ooc_mdp.finite_horizon import engine
+from ooc_mdp.finite_horizon.backends import HostStages
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.solver.session import Session
@@ -262,3 +264,9 @@ def test_many_actions_take_four_bytes(tmp_path: Path) -> None:
     assert solution.stages.policy_dtype == np.int32
     assert solution.stages.policy(0).max() > 100
     assert ooc_mdp.verify(tmp_path / "s", tmp_path / "r").holds
+
+
+def test_a_devices_budget_is_refused_where_there_is_no_device(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "stage_backend", lambda _: HostStages(1))
+    with pytest.raises(OptionsError, match="--device-memory is a CUDA device's budget"):
+        ooc_mdp.solve(store, FiniteHorizon(3), device_memory="8GiB")
