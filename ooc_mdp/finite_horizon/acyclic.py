@@ -192,6 +192,7 @@ def _take(state: StageState, p: int, resident: Resident) -> int:
     state.values[stages % 2, own] = final
     for other in others:
         state.values[stages % 2, other.states] = other.row(stages)
+    state.bounds.errors[stages % 2, p], state.bounds.sizes[stages % 2, p] = mine.errors[stages], mine.sizes[stages]
     state.done[p] = stages
     state.histories.of[p] = mine
     return taken

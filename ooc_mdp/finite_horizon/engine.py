@@ -10,8 +10,8 @@ schedule, the cache, and however often a solve is stopped, each value has the sa
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -40,7 +40,7 @@ from ooc_mdp.solver.output import Output, Snapshot
 from ooc_mdp.solver.run import Job, run_steps
 from ooc_mdp.solver.session import Session
 from ooc_mdp.store.checkpoint import check_stages, checkpoint_path
-from ooc_mdp.store.stage_file import StageFile, stages_path
+from ooc_mdp.store.stage_file import StageFile, remove_stages, stages_path
 
 __all__ = ["METHOD", "HorizonEngine", "HorizonSolve"]
 
@@ -172,11 +172,19 @@ def _start(job: Job, asked: FiniteHorizon, backend: StageBackend, plan: StagePla
         writes=job.writes,
         policy=np.zeros(int(np.diff(facts.partition_ptr).max()), np.int32),
     )
-    _resume_or_begin(state, output, session, stack)
+    if output.path is not None:
+        stack.callback(_remove_unneeded, output.path)
+    _resume_or_begin(state, output, session)
     return state
 
 
-def _resume_or_begin(state: StageState, output: Output, session: Session, stack: ExitStack) -> None:
+def _remove_unneeded(output: Path) -> None:
+    """Remove the policies of the stages where no checkpoint refers to them: the solve ended before its first one."""
+    if not checkpoint_path(output).exists():
+        remove_stages(stages_path(output))
+
+
+def _resume_or_begin(state: StageState, output: Output, session: Session) -> None:
     """Continue from the output's checkpoint, if there is one."""
     saved = output.checkpoint(state.arrays)
     if saved is None or output.path is None:

@@ -84,6 +84,8 @@ def plan_stages(table: Table, options: SolveOptions, backend: StageBackend, writ
         host["output buffers"] = writing_bytes(table)
     else:
         host["policies of all stages, without an output"] = asked.stages * n * dtype.itemsize + 8 * kept * n
+    if device and acyclic is not None:
+        host["histories of partitions"] = acyclic.history_bytes  # on the CPU within the cache
     memory = MemoryPlan(host, device)
     remedy = fitting_cache(memory, int(facts.partition_bytes.max()))
     if not writes:

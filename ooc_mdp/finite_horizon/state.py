@@ -96,8 +96,8 @@ class StageState:
     def iterate(self) -> Generator[None, None, Outcome]:
         """Take every partition through all stages, several of them for each load, or all."""
         acyclic, stages = self.plan.acyclic, self.asked.stages
-        begun = not np.isin(self.done, (0, stages)).all()
-        if acyclic is not None and not begun and (self.plan.takes_all(stages) or self.apart()):
+        none_between = bool(np.isin(self.done, (0, stages)).all())
+        if acyclic is not None and none_between and (self.plan.takes_all(stages) or self.apart()):
             self.cache.budget = self.plan.cache_bytes - acyclic.history_bytes
             yield from take_all_stages(self, acyclic)
         for order, steps in self.plan.schedule.passes(self.done, self.asked.stages):

@@ -206,6 +206,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     assert found.statistics.sweeps == 25 * 64
 
 
+def test_a_solve_that_ends_before_its_first_stage_leaves_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_load_code", lambda *_: Outcome.TIME_LIMIT)
+    assert ooc_mdp.solve(store, ASKED, device="cpu", output=tmp_path / "r").outcome is Outcome.TIME_LIMIT
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
 def stopped(store: Store, output: Path) -> None:
     looks, ended = itertools.count(), Session.ended
 
