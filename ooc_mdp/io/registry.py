@@ -25,6 +25,7 @@ _READERS = {
     "umb": ("umb.reader", "UMB"),
     "arrays": ("arrays.npz", "ARRAYS"),
     "mdptoolbox": ("arrays.mdptoolbox", "MDPTOOLBOX"),
+    "quantecon": ("arrays.quantecon", "QUANTECON"),
     "johannsson-xml": ("johannsson.xml", "JOHANNSSON_XML"),
     "drn": ("storm.drn", "DRN"),
     "johannsson": ("johannsson.text", "JOHANNSSON"),
@@ -34,7 +35,7 @@ _READERS = {
 """Module and instance of each format, by its name. To add one, see `ooc_mdp.io.source`."""
 FORMAT_NAMES = tuple(_READERS)
 """In the order of FORMATS."""
-_NEVER_COMPRESSED = ("gymnasium", "arrays", "mdptoolbox")
+_NEVER_COMPRESSED = ("gymnasium", "arrays", "mdptoolbox", "quantecon")
 """Formats that the contents of a file compressed with gzip, xz or bzip2 are not examined for."""
 _HEAD = 4096
 

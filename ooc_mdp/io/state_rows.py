@@ -116,15 +116,17 @@ class _Flattening:
     def raw(self) -> RawRows:
         """The flat arrays."""
         given, shape = self._given, self._successors.shape
-        probabilities = self._broadcast("probabilities", self._floats("probabilities", given.probabilities), shape)
+        own_probabilities = self._floats("probabilities", given.probabilities)
+        probabilities = self._broadcast("probabilities", own_probabilities, shape)
         row_rewards, transition_rewards = self._rewards()
         durations = self._of_rows("durations", given.durations)
         available = self._available(row_rewards)
         labels = None if given.action_labels is None else self._integers("action_labels", given.action_labels)
         if labels is not None and labels.shape != self._row_shape:
             raise self._error(f"action_labels have shape {labels.shape}; the rows ask for {self._row_shape}")
-        padding = probabilities == 0
-        successors = np.where(padding, 0, self._successors) if padding.any() else self._successors
+        successors = self._successors
+        if (own_probabilities == 0).any():
+            successors = np.where(probabilities == 0, 0, successors)
         actions, transitions = self._actions, self._transitions
         if available is not None:
             actions, transitions = available.sum(axis=1), transitions[available.ravel()]

@@ -52,6 +52,7 @@ def test_every_format_has_a_name_of_its_own_and_a_line_of_description():
         "johannsson-xml",
         "mdptoolbox",
         "prism",
+        "quantecon",
         "transition-list",
         "umb",
     }
@@ -91,6 +92,9 @@ def test_a_format_is_known_by_its_contents_whatever_the_file_is_called(tmp_path,
     archive = io.BytesIO()
     np.savez(archive, P=np.ones((1, 1, 1)), R=np.zeros(1))
     assert opened(archive.getvalue()) == "mdptoolbox"
+    archive = io.BytesIO()
+    np.savez(archive, Q=np.ones((1, 1, 1)), R=np.zeros((1, 1)))
+    assert opened(archive.getvalue()) == "quantecon"
 
 
 def test_a_folder_of_pymdptoolbox_arrays_is_opened_and_others_are_not(tmp_path):

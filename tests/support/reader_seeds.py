@@ -103,6 +103,12 @@ DENSE = {
     "P.npy": npy([[[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]]),
     "R.npy": npy([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
 }
+QUANTECON = {
+    "R.npy": npy([5.0, 10.0, -1.0]),
+    "Q.npy": npy([(0.5, 0.5), (0.0, 1.0), (0.0, 1.0)]),
+    "s_indices.npy": npy([0, 0, 1]),
+    "a_indices.npy": npy([0, 1, 0]),
+}
 UMB = {"index.json": json.dumps(umb_index()).encode(), **UMB_FILES}
 
 SEEDS = {
@@ -121,6 +127,7 @@ SEEDS = {
     "arrays": Seed("arrays", "model.npz", ARRAYS, zipped),
     "mdptoolbox": Seed("mdptoolbox", "model.npz", DENSE, zipped),
     "mdptoolbox-folder": Seed("mdptoolbox", ".", DENSE),
+    "quantecon": Seed("quantecon", "model.npz", QUANTECON, zipped),
     "umb": Seed("umb", "model.umb", UMB, tarred, "cost"),
     "umb-gz": Seed(
         "umb", "model.umb", UMB, lambda parts: {"model.umb": gzip.compress(tarred(parts)["model.umb"])}, "cost"
