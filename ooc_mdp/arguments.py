@@ -42,6 +42,7 @@ __all__ = [
     "WHOLE",
     "WORDS",
     "Kind",
+    "called_name",
     "check_types",
     "described",
     "either",
@@ -85,6 +86,11 @@ def described(value: object) -> str:
     return f"{reprlib.repr(value)} of type {type(value).__name__}"
 
 
+def called_name(function: Callable[..., Any]) -> str:
+    """The name by which a function is called: of a constructor, that of its class."""
+    return function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+
 def check_types(**kinds: Kind) -> Callable[[Function], Function]:
     """Check arguments of a function by their names; OptionsError names the argument, its type and what is accepted."""
 
@@ -99,7 +105,7 @@ def check_types(**kinds: Kind) -> Callable[[Function], Function]:
             for name, kind in kinds.items():
                 if name in named and not kind.accepts(named[name]):
                     remedy = kind.remedy(named[name]) or f"give {kind.words}"
-                    raise OptionsError(f"{function.__name__}: {name} is {described(named[name])}; {remedy}")
+                    raise OptionsError(f"{called_name(function)}: {name} is {described(named[name])}; {remedy}")
             return function(*arguments, **given)
 
         return cast(Function, checked)

@@ -106,7 +106,7 @@ def with_table_keywords(function: Function) -> Function:
             if name not in known:
                 likely = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {likely[0]!r}?" if likely else ""
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+                raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
         return function(*arguments, **given)
 
     vars(checked)["__signature__"] = signature.replace(parameters=parameters)

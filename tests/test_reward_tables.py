@@ -165,6 +165,13 @@ def test_a_damaged_chunk_of_rewards_is_found(tmp_path):
     assert "table" in group_attributes(tmp_path / "other")
 
 
+def test_a_store_is_not_replaced_by_rewards_that_refer_to_it(tmp_path):
+    base = stored(random_model(4, 20), tmp_path / "base")
+    with pytest.raises(StoreError, match="base is being read by another process"):
+        ooc_mdp.with_rewards(base, np.zeros(20), tmp_path / "base", overwrite=True)
+    assert model_in(ooc_mdp.open_store(tmp_path / "base")).states == random_model(4, 20).states
+
+
 def test_a_virtual_store_has_no_transitions_to_refer_to(tmp_path):
     with pytest.raises(OptionsError, match="computes its transitions on demand; give a store that has them on disk"):
         ooc_mdp.with_rewards(ooc_mdp.open_problem("GW-8x4"), np.zeros(32), tmp_path / "other")

@@ -253,6 +253,15 @@ def test_a_builder_that_is_closed_keeps_what_was_added(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_wrong_arguments_of_a_builder_are_refused_by_the_name_of_its_class(tmp_path):
+    with pytest.raises(OptionsError, match="StoreBuilder: path is 5 of type int"):
+        StoreBuilder(5, 3)
+    with pytest.raises(
+        TypeError, match=r"StoreBuilder\.__init__\(\) got an unexpected .* 'threds'; did you mean 'threads'"
+    ):
+        StoreBuilder(tmp_path / "s", 3, threds=2)
+
+
 def test_a_builder_without_resume_begins_anew(tmp_path):
     model = random_model(5, 20)
     StoreBuilder(tmp_path / "s", 20).close()
