@@ -6,8 +6,9 @@
     (z,)            (m,)              (z,)                 actions, transitions (m,): transitions of each row
 
 n states, A actions, m rows in the order of their states, K successors of each row, z transitions. Probabilities have
-the shape of the successors, or one that NumPy broadcasts to it. An entry of probability 0 is padding: its successor is
-not read. Whether rows are distributions is checked in `io/checked_rows.py`.
+the shape of the successors, or one that NumPy broadcasts to it; of (n, A, K) any axis may have length 1 in each of the
+three arrays. An entry of probability 0 is padding: its successor is not read. Whether rows are distributions is checked
+in `io/checked_rows.py`.
 """
 
 from __future__ import annotations
@@ -96,11 +97,15 @@ class _Flattening:
         self._path, self._given = path, given
         self._forbidden = -np.inf if sense == "max" else np.inf
         self._successors = self._integers("successors", given.successors)
+        self._probabilities = self._floats("probabilities", given.probabilities)
+        self._given_rewards = self._floats("rewards", given.rewards)
         shape = self._successors.shape
         if len(shape) not in (1, 2, 3):
             raise self._error(f"successors have shape {shape}; give (n, A, K), (m, K) or (z,)")
         self._dense = len(shape) == 3
         if self._dense:
+            shape = self._common_shape()
+            self._successors = np.broadcast_to(self._successors, shape)
             self._refuse("actions", "transitions", "action_labels")
             self._actions = np.full(shape[0], shape[1], np.int64)
             self._row_shape: tuple[int, ...] = shape[:2]
@@ -116,8 +121,7 @@ class _Flattening:
     def raw(self) -> RawRows:
         """The flat arrays."""
         given, shape = self._given, self._successors.shape
-        own_probabilities = self._floats("probabilities", given.probabilities)
-        probabilities = self._broadcast("probabilities", own_probabilities, shape)
+        probabilities = self._broadcast("probabilities", self._probabilities, shape)
         row_rewards, transition_rewards = self._rewards()
         durations = self._of_rows("durations", given.durations)
         available = self._available(row_rewards)
@@ -125,7 +129,7 @@ class _Flattening:
         if labels is not None and labels.shape != self._row_shape:
             raise self._error(f"action_labels have shape {labels.shape}; the rows ask for {self._row_shape}")
         successors = self._successors
-        if (own_probabilities == 0).any():
+        if (self._probabilities == 0).any():
             successors = np.where(probabilities == 0, 0, successors)
         actions, transitions = self._actions, self._transitions
         if available is not None:
@@ -147,9 +151,25 @@ class _Flattening:
             action_labels=labels,
         )
 
+    def _common_shape(self) -> tuple[int, ...]:
+        """(n, A, K), to which successors, probabilities and rewards broadcast."""
+        rewards = self._given_rewards.shape
+        shapes = [self._successors.shape, self._probabilities.shape]
+        shapes += [rewards] if len(rewards) == 3 else [(*rewards, 1)] if len(rewards) == 2 else []
+        try:
+            common = np.broadcast_shapes(*shapes)
+        except ValueError:
+            common = ()
+        if len(common) != 3:
+            raise self._error(
+                f"successors, probabilities and rewards have the shapes {shapes[0]}, {shapes[1]} and {rewards}, which "
+                "do not broadcast to (n, A, K)"
+            )
+        return common
+
     def _rewards(self) -> tuple[FloatArray | None, FloatArray | None]:
         """r(s,a) in the shape of the rows, or r(s,a,s') in that of the successors."""
-        rewards, shape = self._floats("rewards", self._given.rewards), self._successors.shape
+        rewards, shape = self._given_rewards, self._successors.shape
         if rewards.ndim == 0 or (rewards.ndim == len(self._row_shape) and (self._dense or len(shape) == 2)):
             return self._broadcast("rewards", rewards, self._row_shape), None
         if len(shape) == 1 and rewards.shape == self._row_shape:
