@@ -131,6 +131,8 @@ def from_rows(
         normalize=normalize,
     )
     processes = workers if isinstance(workers, int) else None
+    if workers is not None:
+        _check_sent(function, name)
 
     def build(place: Path) -> Store:
         confirm_generation(problem, options, place, allow_large, note, virtual=False, workers=processes)
@@ -138,6 +140,19 @@ def from_rows(
             return generate(problem, place, options, {"format": "function"}, progress, executor=executor)
 
     return stored_at(path, "rows", build)
+
+
+def _check_sent(function: Callable[..., Any], name: str) -> None:
+    """Refuse a function that no other process can have."""
+    from distributed.protocol.pickle import dumps
+
+    try:
+        dumps(function)  # type: ignore[no-untyped-call]
+    except Exception as error:  # of whatever the function refers to
+        raise OptionsError(
+            f"the function {name} cannot be sent to workers ({type(error).__name__}: {str(error)[:200]}); it must not "
+            "refer to open files, locks and the like; or leave out workers"
+        ) from None
 
 
 def _from_blocks(

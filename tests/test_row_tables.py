@@ -6,6 +6,7 @@ import functools
 import os
 import random
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -271,6 +272,17 @@ def test_a_builder_without_resume_begins_anew(tmp_path):
     with StoreBuilder(tmp_path / "s", 20) as builder:
         assert builder.missing() == [(0, 20)]
     shutil.rmtree(tmp_path / "s.partial")
+
+
+def test_a_function_that_cannot_be_pickled_is_refused_before_any_worker_starts(tmp_path):
+    lock = threading.Lock()
+
+    def locked(states):
+        with lock:
+            return stock(states)
+
+    with pytest.raises(OptionsError, match="the function locked cannot be sent to workers"):
+        ooc_mdp.from_rows(CAPACITY + 1, locked, path=tmp_path / "s", workers=2)
 
 
 @pytest.mark.slow
