@@ -53,7 +53,6 @@ from ooc_mdp.options import (
     SweepOrder,
     parse_bytes,
 )
-from ooc_mdp.properties.criterion import Reachability
 from ooc_mdp.tables import AnyPath, convert, generate, open_model, open_problem, open_store
 
 if TYPE_CHECKING:
@@ -226,6 +225,7 @@ def solve_with(
     cluster : how the solve is spread over several workers; None for a solve in this process.
     """
     from ooc_mdp.backends.compiling import note_compiling
+    from ooc_mdp.properties.table import AskedTable
     from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.result import source_actions
@@ -239,7 +239,7 @@ def solve_with(
         kept = opened.annotations
         initial = np.flatnonzero(kept.label(INITIAL)) if INITIAL in kept.labels else np.empty(0, np.int64)
         solution = run_solve(opened, options, run, engine, watch=progress, note=say)
-    limits = (0.0, 1.0) if isinstance(options.question, Reachability) else (-np.inf, np.inf)
+    limits = opened.limits if isinstance(opened, AskedTable) else (-np.inf, np.inf)
     return replace(
         solution,
         source_actions=source_actions(solution, opened),

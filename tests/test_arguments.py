@@ -51,6 +51,7 @@ ALSO: dict[str, str] = {
 ARRAYS = {
     "P": "list array", "R": "list array", "s_indices": "none list array", "a_indices": "none list array",
     "layout": "none text", "terminal": "none list dict", "path": "none text",
+    "labels": "none dict", "initial": "none list",
 }  # fmt: skip
 """Likewise, of `from_arrays`."""
 
@@ -135,7 +136,7 @@ def test_the_way_from_arrays_to_a_store_that_a_refusal_names_works() -> None:
 
 def test_a_path_of_a_file_is_no_store(place: Path) -> None:
     with pytest.raises(OocMdpError, match=r"m\.txt"):
-        ooc_mdp.solve(place / "m.txt", 0.9)
+        ooc_mdp.open_store(place / "m.txt")
 
 
 def test_wrapped_functions_keep_their_signature_and_refuse_unknown_keywords() -> None:

@@ -25,6 +25,8 @@ from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import local_successors
 from ooc_mdp.io.conversion.write_store import Progress
 from ooc_mdp.io.first_pass import TableDescription, first_pass, summarise
+from ooc_mdp.io.problem_labels import ProblemAnnotations
+from ooc_mdp.model.annotations import Annotations
 from ooc_mdp.model.mdp import IntArray, Rows, joined_rows
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.state_order import GridOrder, StateOrder
@@ -87,6 +89,11 @@ class RecomputedTable(Table):
         InputError : the problem's rows are no probability distributions.
         """
         return cls(problem, first_pass(problem, options, progress), name or problem.name, options.threads)
+
+    @property
+    def annotations(self) -> Annotations:
+        """The labels of the problem."""
+        return ProblemAnnotations(self.problem)
 
     def load_code(self) -> None:
         """Load the loops that compare a table with the first pass; those of the problem were called by that."""

@@ -2,7 +2,8 @@
 
 To add a problem, write one module with a class that satisfies :class:`Problem`. A problem owns no memory that
 grows with its number of states: every row is a function of the state and the parameters (randomness included:
-counter-based, never a stream), so partitions can be generated in parallel and again.
+counter-based, never a stream), so partitions can be generated in parallel and again. A problem with labelled states
+has a method ``labels`` beside (`ooc_mdp.io.problem_labels`).
 """
 
 from __future__ import annotations

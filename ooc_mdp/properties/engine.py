@@ -228,11 +228,12 @@ def _with_decided(solution: Solution, table: AskedTable, decided: Decided) -> So
     assert solution.value_upper is not None
     lower, upper = (np.where(known, exact, values) for values in (solution.value_lower, solution.value_upper))
     values = np.where(known, exact, solution.values)
-    if table.pays_goal:
-        values = np.clip(values, 0.0, 1.0)
+    if solution.certificate.stopping_rule == "epsilon":
+        values = np.clip(values, *table.limits)
     rows = table.to_source(decided.policy)
     policy = np.where(known & (rows >= 0) & (solution.policy >= 0), rows, solution.policy).astype(np.int32)
     finite = np.isfinite(values)
+    moved = float(np.abs(values[finite] - solution.values[finite]).max(initial=0.0))
     below = float(np.nextafter((lower[finite] - values[finite]).min(initial=0.0), -np.inf))
     above = float(np.nextafter((upper[finite] - values[finite]).max(initial=0.0), np.inf))
     if table.sense == "min":
@@ -242,6 +243,7 @@ def _with_decided(solution: Solution, table: AskedTable, decided: Decided) -> So
         error_bound=max(-below, above),
         error_lower=below,
         error_upper=above,
+        residual_bound=float(np.nextafter(solution.certificate.residual_bound + 2 * moved, np.inf)),
         policy_loss_bound=float(np.nextafter(above - below, np.inf)),
         proof=_PROOF,
     )

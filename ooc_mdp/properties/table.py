@@ -65,6 +65,14 @@ class AskedTable(Table):
         """The same table with other ends."""
         return replace(self, ends=ends, penalty=penalty)
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Numbers between which every answer lies, whatever was proved: a probability's, or one sign's."""
+        if self.pays_goal:
+            return 0.0, 1.0
+        low, high = self.facts.reward_range[:, 0].min(), self.facts.reward_range[:, 1].max()
+        return (0.0 if low >= 0 else -np.inf), (0.0 if high <= 0 and low < 0 else np.inf)
+
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p of the other table with the question's rewards and ends."""
         table, n_bytes = self.base.read(p)

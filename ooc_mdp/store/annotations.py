@@ -11,6 +11,7 @@ chunk is compared with the group's manifest when it is read (`ooc_mdp.store.seal
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,8 @@ def write_annotations(
     table_rewards, rewards_chosen : as in :class:`~ooc_mdp.model.annotations.Annotations`.
     """
     place = root / ANNOTATIONS
+    if place.exists():  # of a run that was stopped
+        shutil.rmtree(place)
     place.mkdir()
     group = SealedGroupWriter(place)
     for i, bits in enumerate(labels.values()):

@@ -54,7 +54,7 @@ def test_the_commands_of_getting_started_run(tmp_path):
     assert [row[2] for row in rows] == ["policy", "0", "0", "0"]
 
 
-@pytest.mark.parametrize("page", ["getting-started.md", "guides/python.md"])
+@pytest.mark.parametrize("page", ["getting-started.md", "guides/python.md", "guides/properties.md"])
 def test_the_python_of_a_page_runs(tmp_path, page):
     for code in blocks(DOCS / page, "python"):
         assert run_python(code, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import environment, with_command
-from paths import DOCS, REPOSITORY
+from paths import CASES, DOCS, REPOSITORY
 
 import ooc_mdp
 from ooc_mdp.io.conversion.options import ConvertOptions
@@ -46,6 +47,29 @@ def test_the_first_commands_run_and_print_what_the_readme_shows(tmp_path):
         assert line in shown
     with np.load(tmp_path / "car.npz") as arrays:
         assert arrays["value"].shape == arrays["policy"].shape == (90000,)
+
+
+def test_the_line_for_a_question_about_a_model_file_answers(tmp_path):
+    case = CASES / "properties" / "qvbs-consensus-2-4"
+    if not case.is_dir():
+        pytest.skip("needs the shared cases")
+    shutil.copy(case / "model.umb", tmp_path / "consensus.umb")
+    line = block_after("Solve something", "sh", 1)
+    assert len(line.splitlines()) == 1
+    done = subprocess.run(
+        ["bash", "-e", "-c", line],
+        cwd=tmp_path,
+        env=with_command(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    state, value, low, high = re.match(r"state (\d+) +(\S+) in \[(\S+), (\S+)\]\n", done.stdout).groups()
+    assert state == "0"
+    assert float(low) <= 0.437744140625 <= float(high)
+    assert float(value) == pytest.approx(0.437744140625, abs=1e-6)
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".store")] == []
 
 
 def test_the_python_example_runs(tmp_path):

@@ -161,7 +161,8 @@ def open_arrays(model: ArrayModel, options: ReadOptions) -> MemorySource:
     source = MemorySource(raw, options)
     for name, states in _labels(model).items():
         source.annotations.declare([name])
-        source.annotations.mark(name, _states(f"labels[{name!r}]", states, layout.n_states))
+        given = "initial" if name == INITIAL and model.initial is not None else f"labels[{name!r}]"
+        source.annotations.mark(name, _states(given, states, layout.n_states))
     return source
 
 
@@ -173,7 +174,10 @@ def _labels(model: ArrayModel) -> dict[str, Any]:
     if model.initial is not None:
         if INITIAL in labels:
             raise InputError(PATH, f"initial and labels[{INITIAL!r}] both give the initial states; leave one out")
-        labels[INITIAL] = [model.initial] if np.isscalar(model.initial) else model.initial
+        scalar = np.isscalar(model.initial)
+        if scalar and (isinstance(model.initial, bool) or not isinstance(model.initial, int | np.integer)):
+            raise InputError(PATH, f"initial is {described(model.initial)}; give a state, or a list of states")
+        labels[INITIAL] = [model.initial] if scalar else model.initial
     return labels
 
 

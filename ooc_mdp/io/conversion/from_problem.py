@@ -33,9 +33,11 @@ from ooc_mdp.io.conversion.partitioning import (
 )
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
 from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, tool_provenance, write_store
+from ooc_mdp.io.problem_labels import packed_labels
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of
+from ooc_mdp.store.annotations import write_annotations
 from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError, OpenDirectory
@@ -45,6 +47,7 @@ from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
+from ooc_mdp.store.sealed_group import group_attributes
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.zarr_metadata import remove_metadata
 
@@ -117,6 +120,11 @@ def _write(
     ):
         schema = known_schema(problem, options.stored_dtype)
         write_store(root, order, arrays, description, schema, executor, progress, run.journal)
+        labels = packed_labels(problem)
+        if labels:
+            attributes = group_attributes(root)
+            sizes = problem.n_states, int(attributes["table"]["n_rows"])
+            write_annotations(root, attributes["fingerprint"], labels, {}, sizes)
 
 
 def known_schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:

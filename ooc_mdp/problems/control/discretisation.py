@@ -18,8 +18,9 @@ import numpy as np
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
-from ooc_mdp.problems.control.definition import ControlProblem
+from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
 from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
@@ -102,6 +103,30 @@ class DiscretisedProblem:
         """float64 [n, d]: where the states lie."""
         index = np.stack(np.unravel_index(states, self.points), axis=1)
         return np.array([axis.low for axis in self.problem.axes]) + index * np.array(self.steps)
+
+    def labels(self, states: IntArray) -> dict[str, StateSet]:
+        """`boundary`: on a bound of an axis beyond which the process ends; `init`: nearest to the initial state;
+        `goal`: where the problem states its goal. Each where the problem has such states."""
+        found, axes = {}, self.problem.axes
+        index = np.stack(np.unravel_index(states, self.points), axis=1)
+        ending = [i for i, axis in enumerate(axes) if not axis.periodic and not axis.clipped]
+        if ending:
+            last = np.array(self.points)[ending] - 1
+            found["boundary"] = ((index[:, ending] == 0) | (index[:, ending] == last)).any(axis=1)
+        if self.problem.initial_state is not None:
+            found["init"] = states == self._nearest(self.problem.initial_state)
+        if self.problem.is_goal is not None:
+            is_goal, p = self.problem.is_goal, self.problem.parameters
+            found["goal"] = np.array([bool(is_goal(tuple(x), p)) for x in self.coordinates(states).tolist()])
+        return found
+
+    def _nearest(self, state: State) -> int:
+        """The state whose grid point is nearest to a state of the problem."""
+        index = []
+        for x, axis, step, n in zip(state, self.problem.axes, self.steps, self.points, strict=True):
+            i = round((x - axis.low) / step)
+            index.append(i % n if axis.periodic else min(max(i, 0), n - 1))
+        return int(np.ravel_multi_index(tuple(index), self.points))
 
     @property
     def row_bounds(self) -> RowBounds:

@@ -35,6 +35,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.counter_random import bits_below
 from ooc_mdp.problems.gridworlds.cells import (
@@ -130,6 +131,10 @@ class Gridworld:
         return cell_rewards(
             cells, self.n_states, bits, self.options.reward_states, _LOWEST_REWARD, _HIGHEST_REWARD, seed
         )
+
+    def labels(self, states: IntArray) -> dict[str, StateSet]:
+        """`goal`: the cells that pay."""
+        return {"goal": self.cell_rewards(states) > 0}
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option, the number of reward states resolved."""

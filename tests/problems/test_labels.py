@@ -1,0 +1,70 @@
+"""Generated problems label goals, initial states and the bounds beyond which the process ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ooc
+
+import ooc_mdp
+from ooc_mdp import Reachability, RewardToGoal
+
+PROBLEM = """
+from ooc_mdp import Axis, ControlProblem
+
+def dynamics(x, control, p):
+    return (control[0], 0.0)
+
+def is_goal(x, p):
+    return x[0] > 0.75
+
+problem = ControlProblem("cart", "a cart", (Axis("x", 0.0, 1.0), Axis("y", 0.0, 1.0, clipped=True)), ((1.0,), (-1.0,)),
+                         dynamics, is_goal=is_goal, initial_state=(0.26, 0.9))
+"""
+
+
+def where(table: object, label: str) -> list[int]:
+    return np.flatnonzero(table.annotations.label(label)).tolist()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_a_control_problem_has_its_goal_initial_state_and_boundary(tmp_path: Path, virtual: bool):
+    (tmp_path / "cart.py").write_text(PROBLEM)
+    store = ooc_mdp.generate(tmp_path / "cart.py", tmp_path / "s", {"grid": "5,3"}, virtual=virtual, partitions=2)
+    assert store.annotations.labels == ("boundary", "goal", "init")
+    assert where(store, "boundary") == [0, 1, 2, 12, 13, 14]
+    assert where(store, "goal") == [12, 13, 14]
+    assert where(store, "init") == [5]
+    assert store.check().valid
+
+
+def test_a_periodic_axis_has_no_boundary(tmp_path: Path):
+    store = ooc_mdp.generate("single-pendulum", tmp_path / "s", {"grid": "9,7"}, partitions=2)
+    index = np.array(np.unravel_index(where(store, "init"), (9, 7))).T.tolist()
+    assert len(index) == 1
+    axes = store.facts.attributes["geometry"]["axes"]
+    assert [axis["periodic"] for axis in axes] == [True, False]
+    assert index[0] == [0, 3]  # hanging down at rest
+
+
+def test_cells_that_pay_are_goals_of_gridworlds(tmp_path: Path):
+    store = ooc_mdp.generate("GW-64x4", tmp_path / "s", {"seed": 3}, partitions=4)
+    problem = ooc_mdp.open_problem("GW-64x4", {"seed": 3}, partitions=4).problem
+    assert where(store, "goal") == np.flatnonzero(problem.cell_rewards(np.arange(store.n_states)) > 0).tolist()
+    listed = json.loads(ooc("inspect", tmp_path / "s", "--json").out)["labels"]
+    assert listed == {"goal": len(where(store, "goal"))}
+    reached = ooc_mdp.solve(store, Reachability("goal", sense="max"))
+    assert (reached.values == 1).all()
+
+
+def test_the_steps_to_the_goal_of_the_integer_mountain_car_are_its_totals(tmp_path: Path):
+    store = ooc_mdp.generate("integer-mountain-car", tmp_path / "s", {"scale": 100}, partitions=6)
+    steps = ooc_mdp.solve(store, RewardToGoal("goal"), epsilon=1e-6)
+    totals = ooc_mdp.solve(store, ooc_mdp.TotalReward(infinite=True), epsilon=1e-6)
+    np.testing.assert_array_equal(np.isinf(steps.values), np.isinf(totals.values))
+    finite = np.isfinite(steps.values)
+    np.testing.assert_allclose(steps.values[finite], totals.values[finite], atol=2e-6)
+    np.testing.assert_allclose(steps.values[finite], np.rint(steps.values[finite]), atol=1e-6)
