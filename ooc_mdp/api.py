@@ -34,7 +34,7 @@ from ooc_mdp.arguments import (
     either,
     maybe,
 )
-from ooc_mdp.array_tables import from_arrays, is_array, rewards_apart
+from ooc_mdp.array_tables import from_arrays, is_array, open_model, rewards_apart
 from ooc_mdp.criteria import QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import INITIAL
@@ -53,7 +53,7 @@ from ooc_mdp.options import (
     SweepOrder,
     parse_bytes,
 )
-from ooc_mdp.tables import AnyPath, convert, generate, open_model, open_problem, open_store
+from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
 
 if TYPE_CHECKING:
     from distributed import Client

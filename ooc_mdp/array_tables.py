@@ -1,4 +1,4 @@
-"""`from_arrays` and `from_gymnasium`: the store of a model in memory, as arrays or as an environment's table P."""
+"""Stores of models in memory or in a file: `from_arrays`, `from_gymnasium`, and `open_model`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import numpy as np
 
 from ooc_mdp.arguments import ARRAYS, FLAG, FUNCTION, PATH, TEXT, Kind, check_types, described, maybe
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.tables import TABLE_KINDS, AnyPath, TableKeywords, with_table_keywords
+from ooc_mdp.tables import TABLE_KINDS, AnyPath, TableKeywords, convert, open_store, with_table_keywords
 
 if TYPE_CHECKING:
     from ooc_mdp.events import Watcher
     from ooc_mdp.io.arrays.memory import Terminal
+    from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
 
-__all__ = ["Arrays", "from_arrays", "from_gymnasium", "is_array", "rewards_apart", "stored_at"]
+__all__ = ["Arrays", "from_arrays", "from_gymnasium", "is_array", "open_model", "rewards_apart", "stored_at"]
 
 TERMINAL = Kind(
     lambda value: isinstance(value, Mapping | Set | Sequence | np.ndarray) and not isinstance(value, str | bytes),
@@ -124,7 +125,7 @@ def from_arrays(
     MemoryBudgetError : partitions under way take more than the RAM that is available.
     """
     from ooc_mdp.io.arrays.memory import ArrayModel, open_arrays
-    from ooc_mdp.io.conversion import convert
+    from ooc_mdp.io.conversion import convert as convert_source
     from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.source import ReadOptions
 
@@ -132,7 +133,7 @@ def from_arrays(
     model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max", labels, initial)
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
-    return stored_at(path, "arrays", lambda place: convert(source, place, options, provenance, progress))
+    return stored_at(path, "arrays", lambda place: convert_source(source, place, options, provenance, progress))
 
 
 @with_table_keywords
@@ -177,7 +178,7 @@ def from_gymnasium(
     OptionsError : options contradict each other.
     StoreError : the store exists, is in use or cannot be written.
     """
-    from ooc_mdp.io.conversion import convert
+    from ooc_mdp.io.conversion import convert as convert_source
     from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.gymnasium import open_environment
     from ooc_mdp.io.source import ReadOptions
@@ -186,7 +187,7 @@ def from_gymnasium(
     source = open_environment(env, ReadOptions(normalize=normalize, sense=options.sense or "max"))
     provenance = {"normalize": normalize}
     store = stored_at(
-        path, "environment", lambda place: convert(source, place, options, provenance, progress, note=note)
+        path, "environment", lambda place: convert_source(source, place, options, provenance, progress, note=note)
     )
     left_out = source.left_out.sentence(source.path)
     if note is not None and left_out is not None:
@@ -205,6 +206,18 @@ def stored_at(path: AnyPath | None, name: str, build: Callable[[Path], Store]) -
         shutil.rmtree(folder, ignore_errors=True)
         raise
     weakref.finalize(store, _remove, folder, os.getpid())
+    return store
+
+
+def open_model(
+    path: AnyPath, *, trust: bool = False, note: Callable[[str], None] | None = None
+) -> Store | RecomputedTable:
+    """`open_store`; of a model file, :func:`~ooc_mdp.convert` makes a temporary store, removed when it is unused."""
+    if not Path(path).is_file():
+        return open_store(path, trust=trust, note=note)
+    store = stored_at(None, "model", lambda place: convert(path, place))
+    if note is not None:
+        note(f"{path} was converted to a temporary store; keep one with ooc-mdp convert {path} STORE")
     return store
 
 

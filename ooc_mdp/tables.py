@@ -10,10 +10,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from ooc_mdp.events import Watcher
     from ooc_mdp.io.conversion.executor import Executor
     from ooc_mdp.io.recomputed_table import RecomputedTable
-    from ooc_mdp.model.table import Table
     from ooc_mdp.store import Store
     from ooc_mdp.store.reward_store import RewardStore
 
@@ -40,7 +35,6 @@ __all__ = [
     "TableKeywords",
     "convert",
     "generate",
-    "open_model",
     "open_problem",
     "open_store",
     "with_table_keywords",
@@ -342,28 +336,6 @@ def open_store(
         if not is_virtual_store(Path(path)):
             raise
     return open_virtual_store(Path(path), trust, note or (lambda _: None))
-
-
-def open_model(path: AnyPath, *, trust: bool = False, note: Callable[[str], None] | None = None) -> Table:
-    """:func:`open_store`; of a model file, :func:`convert` makes a temporary store, which is removed when unused."""
-    if not Path(path).is_file():
-        return open_store(path, trust=trust, note=note)
-    folder = tempfile.mkdtemp(prefix="ooc-mdp-")
-    try:
-        store = convert(path, Path(folder) / "model.store")
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    if note is not None:
-        note(f"{fspath(path)} was converted to a temporary store; keep one with ooc-mdp convert {fspath(path)} STORE")
-    weakref.finalize(store, _remove, folder, os.getpid())
-    return store
-
-
-def _remove(folder: str, owner: int) -> None:
-    """Remove a temporary store, but not from a process that was forked from its owner."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_problem_name(path: AnyPath) -> None:

@@ -308,14 +308,11 @@ def check(t, values, middle, policy, sign, staying, pending, idle):
         best = -np.inf
         for j in range(row, end):
             _, most, level = _drift(t, i, j, high, sign)
-            if ends(t, j):
-                if not sign * t.rewards[j] <= high[s]:
-                    upper += 1
-                    at = s
-            elif not (most < 0 or (level and sign * t.rewards[j] <= 0)):
+            r = sign * t.rewards[j]
+            if not (r <= high[s] if ends(t, j) else most < 0 or (level and r <= 0)):
                 upper += 1
                 at = s
-            elif level and t.rewards[j] == 0 and high[s] < staying:
+            elif level and r == 0 and high[s] < staying:
                 idle[s] = 1
             least, most, _ = _drift(t, i, j, middle, sign)
             best = max(best, 0.5 * (least + most))
@@ -326,16 +323,13 @@ def check(t, values, middle, policy, sign, staying, pending, idle):
             wrong += 1
             at = s
             continue
-        least, _, level = _drift(t, i, row + policy[s], low, sign)
-        if ends(t, row + policy[s]):
-            if not low[s] <= sign * t.rewards[row + policy[s]]:
-                lower += 1
-                at = s
-        elif level and t.rewards[row + policy[s]] == 0:
+        j = row + policy[s]
+        least, _, level = _drift(t, i, j, low, sign)
+        if level and t.rewards[j] == 0:
             if low[s] > staying:
                 pending[s] = 1
                 waiting += 1
-        elif not least > 0:
+        elif not (low[s] <= sign * t.rewards[j] if ends(t, j) else least > 0):
             lower += 1
             at = s
     return upper, lower, wrong, at, waiting, idling, residual, rounding
