@@ -59,11 +59,16 @@ class AskedTable(Table):
     @classmethod
     def of(cls, table: Table) -> AskedTable:
         """A table as it is, in which ends can be set."""
-        return cls(table, _with_rewards(table.facts, table.annotations, None), False, None, None)
+        return cls(table, _with_rewards(table.facts, table.annotations, None, ending=True), False, None, None)
 
     def with_ends(self, ends: Ends, penalty: float = 0.0) -> AskedTable:
         """The same table with other ends."""
         return replace(self, ends=ends, penalty=penalty)
+
+    @property
+    def _same_rows(self) -> bool:
+        """Whether partitions are those of the other table, of another sense."""
+        return self.facts.dtypes is self.base.facts.dtypes
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -76,13 +81,16 @@ class AskedTable(Table):
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p of the other table with the question's rewards and ends."""
         table, n_bytes = self.base.read(p)
+        if self._same_rows:
+            return table, n_bytes
         counts = _action_counts(table)
-        rewards, terminal = self._rewards(table), self._terminal(table)
+        rewards, terminal, durations = self._rewards(table), self._terminal(table), table.durations
+        if "durations" in self.facts.dtypes:
+            durations = durations.copy() if durations.size else np.ones(table.n_rows)
         if self.ends is None:
-            return replace(table, rewards=rewards, terminal_rewards=terminal), n_bytes
+            return replace(table, rewards=rewards, terminal_rewards=terminal, durations=durations), n_bytes
         ends = self.ends[table.first_state : table.first_state + table.n_states]
         ended = np.repeat(ends != CONTINUES, counts)
-        durations = table.durations.copy() if table.durations.size else np.ones(table.n_rows)
         durations[ended] = np.inf
         rewards = np.where(ended, rewards.dtype.type(0), rewards)
         terminal = np.where(ends != CONTINUES, 0.0, terminal)
@@ -102,7 +110,8 @@ class AskedTable(Table):
         if self.model is None:
             return table.rewards
         first = int(self.base.facts.partition_rows[: table.index].sum())
-        return self.base.annotations.rewards(self.model, first, first + table.n_rows)
+        rewards = self.base.annotations.rewards(self.model, first, first + table.n_rows)
+        return rewards.astype(table.rewards.dtype, copy=False)
 
     def _terminal(self, table: PartitionTable) -> FloatArray:
         """[n]; the values of states without action."""
@@ -136,7 +145,7 @@ class AskedTable(Table):
     def loader(self, device: str) -> Loader:
         """Tables are made of the other one's in host memory; as they are, where only the sense is another."""
         other = self.base.loader(device)
-        if self.ends is None and self.model is None and not self.pays_goal:
+        if self._same_rows:
             return other
         most = int(self.facts.partition_bytes.max())
         return Loader(self.read, other.scratch_bytes + most, prefetch=other.prefetch)
@@ -206,7 +215,9 @@ def asked_table(table: Table, record: Mapping[str, Any]) -> Table:
         ends = np.where(goal, GOAL, np.where(avoid, STOPPED, CONTINUES)).astype(np.uint8)
     if ends is None and model is None and sense == table.sense:
         return table
-    facts = _with_rewards(table.facts, kept, model) if model is not None or ends is not None else table.facts
+    facts = table.facts
+    if model is not None or ends is not None:
+        facts = _with_rewards(facts, kept, model, ending=ends is not None or bool(record.get("infinite")))
     if probability:
         facts = replace(facts, reward_range=np.tile([0.0, 1.0], (table.n_partitions, 1)))
     about = {"table": table.fingerprint, "sense": sense, "probability": probability, "reward": model}
@@ -250,22 +261,25 @@ def _states(table: Table, expression: str | None) -> StateSet:
     return ordered
 
 
-def _with_rewards(facts: TableFacts, kept: Annotations, model: str | None) -> TableFacts:
-    """Facts of the table with rewards of its own kind, values of states and durations in each partition."""
-    dtypes = {**facts.dtypes, "durations": np.dtype(np.float64), "terminal_rewards": np.dtype(np.float64)}
+def _with_rewards(facts: TableFacts, kept: Annotations, model: str | None, ending: bool) -> TableFacts:
+    """Facts of the table with the rewards of a model, values of states and, if rows may end, durations."""
+    dtypes = {**facts.dtypes, "terminal_rewards": np.dtype(np.float64)}
     states, rows = np.diff(facts.partition_ptr), facts.partition_rows
-    more = 8 * rows * ("durations" not in facts.dtypes) + 8 * states * ("terminal_rewards" not in facts.dtypes)
+    more = 8 * states * ("terminal_rewards" not in facts.dtypes)
+    if ending:
+        dtypes["durations"] = np.dtype(np.float64)
+        more += 8 * rows * ("durations" not in facts.dtypes)
     ranges = facts.reward_range
     if model is not None:
-        more += (8 - facts.dtypes["rewards"].itemsize) * rows
-        dtypes["rewards"] = np.dtype(np.float64)
-        ranges = np.tile(np.array(kept.reward_range(model)), (rows.size, 1))
+        low, high = np.array(kept.reward_range(model)).astype(facts.dtypes["rewards"]).astype(np.float64)
+        terminal = np.array(kept.reward_range(model))
+        ranges = np.tile([min(low, terminal[0]), max(high, terminal[1])], (rows.size, 1))
     return replace(
         facts,
         dtypes=dtypes,
         partition_bytes=facts.partition_bytes + more,
         reward_range=ranges,
-        duration_dtype=np.dtype(np.float64),
+        duration_dtype=np.dtype(np.float64) if ending else facts.duration_dtype,
         stored_fields=(),
         frame_buffer_bytes=0,
     )
