@@ -113,13 +113,12 @@ def inspect(
 
 def _inspect_solve(path: Path, as_json: bool) -> bool:
     """Print a result or a checkpoint; False where the path is neither, nor the output of a solve that was stopped."""
-    from ooc_mdp.report.summaries import print_result
     from ooc_mdp.store.checkpoint import checkpoint_path, is_checkpoint
     from ooc_mdp.store.inspect import inspect_checkpoint, inspect_result
     from ooc_mdp.store.result import is_result
 
     if is_result(path):
-        facts, show = inspect_result(path), print_result
+        facts, show = inspect_result(path), _print_result
     elif is_checkpoint(path):
         facts, show = inspect_checkpoint(path), _print_checkpoint
     elif not path.exists() and is_checkpoint(checkpoint_path(path)):
@@ -131,6 +130,13 @@ def _inspect_solve(path: Path, as_json: bool) -> bool:
     else:
         show(facts)
     return True
+
+
+def _print_result(facts: dict[str, Any]) -> None:
+    from ooc_mdp.criteria import recorded_option
+    from ooc_mdp.report.summaries import print_result
+
+    print_result(facts, recorded_option(facts))
 
 
 def _print_checkpoint(facts: dict[str, Any]) -> None:

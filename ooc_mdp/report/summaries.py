@@ -89,10 +89,10 @@ def _initial_rows(answers: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(f"{len(answers)} initial states", f"between {interval(low, high)}")]
 
 
-def print_result(facts: dict[str, Any]) -> None:
-    """What a result proves and where it came from, from `inspect_result`."""
+def print_result(facts: dict[str, Any], option: str) -> None:
+    """What a result proves and where it came from, from `inspect_result`; `option` asks for what it answers."""
     message = next(outcome.message for outcome in Outcome if outcome.value == facts["outcome"])
-    rows = _solution_rows(facts, message)
+    rows = [("question", option), *_solution_rows(facts, message)]
     rows.append(
         ("solved from", f"the store {facts['store']}, {facts['sense']}imise, fingerprint {facts['fingerprint']}")
     )

@@ -13,6 +13,7 @@ from command_line import ooc
 
 import ooc_mdp
 from ooc_mdp import Discounted, Reachability, RewardToGoal, TotalReward
+from ooc_mdp.model.criterion import Criterion, option_of
 
 DRN = """@type: MDP
 @parameters
@@ -98,7 +99,7 @@ def test_the_answer_at_the_initial_state_is_printed_first_with_its_interval(mode
         Discounted(0.5, "steps", "min"),
     ],
 )
-def test_a_result_on_disk_records_the_question_and_is_verified(model: Path, tmp_path: Path, question: object):
+def test_a_result_on_disk_records_the_question_and_is_verified(model: Path, tmp_path: Path, question: Criterion):
     store = ooc_mdp.convert(model, tmp_path / "s")
     solution = ooc_mdp.solve(store, question, output=tmp_path / "r")
     result = ooc_mdp.open_result(tmp_path / "r")
@@ -110,7 +111,9 @@ def test_a_result_on_disk_records_the_question_and_is_verified(model: Path, tmp_
     np.testing.assert_array_equal(again.values, solution.values)
     with pytest.raises(ooc_mdp.OptionsError, match="belongs to"):
         ooc_mdp.solve(store, Reachability("lost"), output=tmp_path / "r", resume=True)
-    assert ooc("inspect", tmp_path / "r").status == 0
+    shown = ooc("inspect", tmp_path / "r").out
+    assert f"question       {option_of(question)}\n" in shown
+    ooc_mdp.write_report(result, tmp_path / "r.html")
 
 
 def test_a_tighter_target_continues_from_a_result_with_infinite_values(model: Path, tmp_path: Path):

@@ -133,7 +133,9 @@ def states_section(result: Result) -> Section:
         width = new_figure(
             HALF, 260, x_axis_label=plain.xaxis.axis_label, y_axis_label="width of the interval", name="interval-widths"
         )
-        width.line(x, (solution.value_upper - solution.value_lower)[rows], color=BLUE)
+        with np.errstate(invalid="ignore"):  # infinite values have no interval
+            between = (solution.value_upper - solution.value_lower)[rows]
+        width.line(x, between, color=BLUE)
         second.append(width)
     return Section(
         "States",
