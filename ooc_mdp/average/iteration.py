@@ -38,7 +38,7 @@ _RELATIVE_WIDTH = 1e-4
 """Width of the interval, as a share of the range of the rewards, where no epsilon is given."""
 _STEP = 0.5
 """w: by which share of max_a x_a a step moves h."""
-_GOAL = 0.01
+_GOAL = 0.03
 """An evaluation ends at this share of what other actions leave between the bounds,"""
 _AIM = 0.02
 """or at this share of the target,"""
