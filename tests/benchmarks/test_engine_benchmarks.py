@@ -547,3 +547,19 @@ def test_scaling_asks_for_a_proved_error_of_an_uncompressed_store(tmp_path):
     assert all(s["error_bound"] <= 0.5 and s["agrees"] for s in figures["solves"])
     (store,) = figures["stores"].values()
     assert store["stored_bytes"] > store["decoded_bytes"] / 2
+
+
+def test_average_rewards_are_bounded_and_verified_from_a_small_cache(tmp_path):
+    sizes = ("--states", "216", "--partitions", "8", "--cache", "30%")
+    models = figures_of("engine/average_reward.py", tmp_path, *sizes)["models"]
+    assert {name: found["states"] for name, found in models.items()} == {
+        "random": 216,
+        "queueing": 216,
+        "inventory": 81,
+    }
+    for found in models.values():
+        assert found["outcome"] == "proved"
+        assert found["verified"]
+        assert found["width_of_reward_range"] <= 1.0001e-4
+        assert found["cache_bytes"] < found["table_bytes"]
+        assert found["loads_per_partition"] >= 1
