@@ -152,11 +152,12 @@ def solve(
         or list, then with R in second place: ``solve(P, R, discount=0.9)``; or the path of a model file, of which
         :func:`convert` makes a temporary store.
     criterion : what is asked (``docs/guides/which-question.md``): ``Discounted(0.95)``, ``TotalReward()``,
-        ``FiniteHorizon(40)``, ``Reachability("done")`` or ``RewardToGoal("done", "steps")``
+        ``FiniteHorizon(40)``, ``AverageReward()``, ``Reachability("done")`` or ``RewardToGoal("done", "steps")``
         (``docs/guides/properties.md``); of arrays, ``solve(from_arrays(P, R), FiniteHorizon(40))``.
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
-    epsilon : target for ||V - V*||; 1e-4 of the value range by default.
+    epsilon : target for ||V - V*||; 1e-4 of the value range by default. Of an average reward half the width of the
+        interval, which is 1e-4 of the range of the rewards by default.
     residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
     method, priority, sweeps_per_visit : see :class:`~ooc_mdp.options.SolveOptions`.
     cache : budget of the partition cache, such as "1GiB", or "22%" or 0.22 of the table; 256 MiB by default.

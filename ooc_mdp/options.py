@@ -210,7 +210,8 @@ class SolveOptions:
     criterion: Criterion | float
     """What is asked for; a number is the short form of `Discounted`."""
     epsilon: float | None = None
-    """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range."""
+    """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range. Of an average reward: half the width
+    of the interval; None means a width of 1e-4 of the range of the rewards."""
     residual: float | None = None
     """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
     method: MethodName = "auto"

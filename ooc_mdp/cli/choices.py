@@ -158,7 +158,9 @@ class SolveChoices:
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]", rich_help_panel=_TARGET
+            help="Prove |V - V*| to be at most this; with --average, half the width of the interval.  [default: 1e-4 "
+            "of the value range; an interval of 1e-4 of the reward range]",
+            rich_help_panel=_TARGET,
         ),
     ] = None
     residual: Annotated[
