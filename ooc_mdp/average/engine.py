@@ -174,7 +174,7 @@ def _warm_up(table: Table, writes: bool) -> None:
     policy_leaves(rows, policy, inside)
     kept = policy_rows(rows, policy)
     measure(kept, numbers, numbers, 1.0)
-    relax(kept, numbers, numbers, 0, 0, 0.0, 1.0, True)
+    relax(kept, numbers, numbers, 0, 0, 0.0, 1.0, 1.0, True)
 
 
 def _plan(table: Table, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ooc_mdp.average.bounds import GainBounds, changes_of
 from ooc_mdp.average.differing import Differing, prove_differing
 from ooc_mdp.average.kernels import FOUND, improve
-from ooc_mdp.average.policy import KeptRows, Measured, Threads, evaluate, measure_policy
+from ooc_mdp.average.policy import KeptRows, Measured, System, Threads, evaluate, measure_policy
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveProgress
@@ -48,8 +48,12 @@ _ACCEPTED = 0.5
 """Share of the spread of the policy's x that an evaluation may leave; else h takes steps."""
 _MAX_SPACING = 1e-9
 """Share of that spread beforehand that a unit in the last place of h may be, where it is more than the target."""
-_POLICY_STEPS = 8
-"""Steps on the rows of a policy whose evaluation failed."""
+_FIRST_INTEREST = 1e-2
+"""1 - discount of the first evaluation under a discount,"""
+_LEAST_INTEREST = 1e-10
+"""and of the last."""
+_MAX_WAIT = 16
+"""Evaluations under a discount, at most, before relative values are tried again."""
 _PROGRESS = 0.8
 """A reading that leaves more than this share of the narrowest interval so far is one in vain."""
 _MAX_REJECTED = 6
@@ -73,6 +77,39 @@ def default_gain_target(table: Table) -> float:
 
 
 @dataclass(slots=True)
+class _Classes:
+    """What is known of policies that seem to have several recurrent classes."""
+
+    interest: float = _FIRST_INTEREST
+    """1 - discount."""
+    spread: float = np.inf
+    """Least that x of a policy was apart under a discount."""
+    failures: int = 0
+    """Policies without relative values, one after the other."""
+    wait: int = 0
+    """Evaluations until relative values are tried again."""
+
+    def waiting(self) -> bool:
+        """Whether relative values are not tried; counts."""
+        self.wait -= 1
+        return self.wait >= 0
+
+    def failed(self) -> None:
+        """There were no relative values: wait twice as long as the last time, up to a limit."""
+        if self.wait < 0:
+            self.failures += 1
+            self.wait = min(2**self.failures, _MAX_WAIT)
+
+    def discounted(self, spread: float, left: float) -> bool:
+        """Note how far x of a policy is apart under the discount, where other actions leave so much between the bounds;
+        whether it was never so little. The discount comes nearer to 1 where it is what keeps the interval wide."""
+        if spread > 0.5 * left:
+            self.interest = max(self.interest / 8, _LEAST_INTEREST)
+        progress, self.spread = spread < _PROGRESS * self.spread, min(self.spread, spread)
+        return progress
+
+
+@dataclass(slots=True)
 class AverageIteration:
     """A solve at work; arrays are those of the maximisation, in the order of partitions."""
 
@@ -89,10 +126,13 @@ class AverageIteration:
     bounds: GainBounds = field(init=False)
     policy: npt.NDArray[np.int32] = field(init=False)
     advantage: FloatArray = field(init=False)
-    """float64 [n]; max_a x_a where the last reading was at the present h."""
+    """float64 [n]; max_a x_a where the last reading was of everything, at the present h."""
     history: HistoryRecorder = field(init=False)
     rounding: float = 0.0
     """Largest rounding of an x in the last reading."""
+    changed: int = 0
+    """States whose action the last reading changed."""
+    classes: _Classes = field(default_factory=lambda: _Classes())
     differing: Differing | None = None
     """What shows that the gain differs between states, once that is known."""
 
@@ -150,19 +190,20 @@ class AverageIteration:
         due = self.bounds.others > self.bounds.interval[0] + 2 * self.epsilon
         if everything or not self.rows.complete:
             due[:] = True
-        margin, self.rounding = _MARGIN * self.rounding, 0.0
+        margin, self.rounding, self.changed = _MARGIN * self.rounding, 0.0, 0
         for p, rows, hit in self.tables.in_order(due, sweeps=True):
             found = self._improve(rows, margin)
-            if found[0, 5]:
-                raise _no_action(self.tables.source, p, int(found[0, 5]) - 1)
+            if found[5]:
+                raise _no_action(self.tables.source, p, int(found[5]) - 1)
             self.rows.take(p, rows, self.policy)
-            self.bounds.read(p, *found[0, :3])
-            self.rounding = max(self.rounding, float(found[0, 3]))
+            self.bounds.read(p, *found[:3])
+            self.rounding = max(self.rounding, float(found[3]))
+            self.changed += int(found[4])
             self._count(p, rows.n, hit)
             yield
 
     def _improve(self, rows: TableRows, margin: float) -> FloatArray:
-        """float64 [1, FOUND]: what all threads found, each in its share of the partition's states."""
+        """float64 [FOUND]: what all threads found, each in its share of the partition's states."""
         threads = min(self.threads.count, 1 + rows.n // _STATES_PER_THREAD)
         shares = np.linspace(0, rows.n, threads + 1).astype(np.int64)
         found = np.zeros((threads, FOUND))
@@ -172,37 +213,51 @@ class AverageIteration:
             improve(rows, *share, self.values, self.policy, self.advantage, margin, self.sign, found[i])
 
         self.threads.run(improve_share, threads)
-        found[0] = [found[:, 0].min(), *found[:, 1:5].max(axis=0), found[:, 5].max()]
-        return found[:1]
+        most = found.max(axis=0)
+        return np.array([found[:, 0].min(), *most[1:4], found[:, 4].sum(), most[5]])
 
     def _evaluate(self) -> Work[bool]:
-        """Take the relative values of the policy as h, or else some steps towards them; whether it was the former."""
-        n, x = self.values.size, np.empty(self.values.size)
-        before = measure_policy(self.rows, self.threads, self.values, x, self.sign)
-        trial = self.values.copy()
-        low, others = self.bounds.interval[0], float(self.bounds.others.max())
+        """Take values of the policy as h, and hold that against the bounds; whether that was of use.
+
+        Relative values where it has one recurrent class, as far as one can tell; else those of a discount, under which
+        the policies become better as well.
+        """
+        before = measure_policy(self.rows, self.threads, self.values, self.advantage, self.sign)
+        trial, low, others = self.values.copy(), self.bounds.interval[0], float(self.bounds.others.max())
         goal = max(_GOAL * (others - low), _AIM * self.epsilon)
-        backups = yield from evaluate(self.rows, self.threads, trial, self.sign, before.middle, goal, _ITERATIONS)
-        after = measure_policy(self.rows, self.threads, trial, x, self.sign)
-        accepted = self._is_better(trial, before, after)
-        if not accepted:
+        if self.classes.waiting():
+            after = before
+        else:
+            after = yield from self._solve(trial, System(before.middle, goal, _ITERATIONS))
+        better = self._has_digits(trial, before) and after.spread <= max(_ACCEPTED * before.spread, self.epsilon)
+        if not better:
+            self.classes.failed()
             trial[:] = self.values
-            for _ in range(_POLICY_STEPS):
-                middle = measure_policy(self.rows, self.threads, trial, x, self.sign).middle
-                trial += _STEP * (x - middle)
-            backups += (_POLICY_STEPS + 1) * n
-            after = measure_policy(self.rows, self.threads, trial, x, self.sign)
-        self.counters.backups += backups + 2 * n
-        self.counters.policy_evaluations += 1
+            discount = 1.0 - self.classes.interest
+            after = yield from self._solve(trial, System(before.middle, goal, _ITERATIONS, discount))
+            if not self._has_digits(trial, before):
+                trial[:] = self.values
+                after = before
         self._move_to(trial)
         self.bounds.evaluated(after.low, after.high)
-        return accepted
+        if better:
+            self.classes = _Classes()
+            return True
+        left = float(self.bounds.others.max()) - float(after.low.min())
+        return self.classes.discounted(after.spread, left) or self.changed > 0
 
-    def _is_better(self, values: FloatArray, before: Measured, after: Measured) -> bool:
-        """Whether an evaluation has brought x of the policy together, at values with digits enough to prove something:
-        what separates two recurrent classes of a policy may come out as large as float64 has numbers."""
-        enough = float(np.spacing(np.abs(values).max())) <= max(self.epsilon, _MAX_SPACING * before.spread)
-        return enough and after.spread <= max(_ACCEPTED * before.spread, self.epsilon)
+    def _solve(self, values: FloatArray, system: System) -> Work[Measured]:
+        """Evaluate the policy (values change), and measure what came out."""
+        self.counters.backups += yield from evaluate(self.rows, self.threads, values, self.sign, system)
+        self.counters.backups += values.size
+        self.counters.policy_evaluations += 1
+        return measure_policy(self.rows, self.threads, values, self.advantage, self.sign)
+
+    def _has_digits(self, values: FloatArray, before: Measured) -> bool:
+        """Whether values have digits enough to prove something: what separates two recurrent classes of a policy may
+        come out as large as float64 has numbers."""
+        unit = float(np.spacing(np.abs(values).max()))
+        return unit <= max(self.epsilon, _MAX_SPACING * before.spread)
 
     def _step(self) -> None:
         """h moves by half of x, less the middle of the interval."""

@@ -102,8 +102,8 @@ def measure(t, values, advantage, sign):
 
 
 @njit(nogil=True, cache=True)
-def relax(t, old, out, begin, end, gain, sign, forwards):
-    """A Gauss-Seidel sweep over the rows of a policy towards x(s) = gain; with sign 0 the linear part.
+def relax(t, old, out, begin, end, gain, discount, sign, forwards):
+    """A Gauss-Seidel sweep over the rows of a policy towards r - gain + discount P h = h; with sign 0 the linear part.
 
     Parameters
     ----------
@@ -122,7 +122,8 @@ def relax(t, old, out, begin, end, gain, sign, forwards):
             if to != s:
                 away += p
                 moved += p * ((out[to] if begin <= to < end else old[to]) - own)
-        out[s] = own + ((sign * np.float64(t.rewards[i]) - gain) * mass + moved) / max(away, _LEAST_AWAY * mass)
+        left = sign * np.float64(t.rewards[i]) - gain + discount * moved / mass - (1.0 - discount) * own
+        out[s] = own + left / max(1.0 - discount + discount * away / mass, _LEAST_AWAY)
 
 
 @njit(nogil=True, cache=True)

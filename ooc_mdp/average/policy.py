@@ -4,7 +4,8 @@
 
 F has one fixed point where the policy has one recurrent class, whatever its period: there mean(h) is the gain. F is
 affine, so h solves a linear system, which BiCGSTAB does in a small part of the sweeps that repeating F would take where
-the chain mixes slowly. Nothing is proved here: what h is good for is measured afterwards.
+the chain mixes slowly. Where it has several, h is that of a discount near 1. Nothing is proved here: what h is good for
+is measured afterwards.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.undiscounted.kernels.totals import rows_of_policy
 
-__all__ = ["EVALUATION_BYTES", "KeptRows", "Measured", "Threads", "evaluate", "measure_policy", "policy_rows"]
+__all__ = ["EVALUATION_BYTES", "KeptRows", "Measured", "System", "Threads", "evaluate", "measure_policy", "policy_rows"]
 
 EVALUATION_BYTES = 8 * (VECTORS + 4)
 """Bytes that an evaluation takes for each state."""
 _BLOCKS = 16
-"""Groups of partitions whose sweeps run beside each other, whatever the number of cores: so that all machines compute
-the same numbers."""
+"""Groups of partitions whose sweeps run beside each other, and shares of sums, whatever the number of cores: so that all
+machines compute the same numbers."""
 
 
 class Threads:
@@ -155,17 +156,28 @@ def measure_policy(
     return Measured(found[0], found[1], float(found[2].max()))
 
 
+@dataclass(frozen=True, slots=True)
+class System:
+    """What is solved of a policy, and how far."""
+
+    centre: float
+    """A number near the gain, which is taken off the rewards so that values are small."""
+    goal: float
+    """The largest change by F that is good enough."""
+    most: int
+    """Iterations, of four sweeps each."""
+    discount: float = 1.0
+    """Below 1: h = r - centre + discount P h, which has one solution however many recurrent classes there are."""
+
+
 def evaluate(
-    kept: KeptRows, threads: Threads, values: FloatArray, sign: float, centre: float, goal: float, most: int
+    kept: KeptRows, threads: Threads, values: FloatArray, sign: float, system: System
 ) -> Generator[None, None, int]:
     """Solve for the relative values of a policy, as far as the goal; pauses between iterations.
 
     Parameters
     ----------
     values : float64 [n]; h, which changes in place.
-    centre : a number near the gain, which is taken off the rewards so that mean(h) is small.
-    goal : the largest change by F that is good enough.
-    most : iterations, of four sweeps each.
 
     Returns
     -------
@@ -174,7 +186,7 @@ def evaluate(
     before = np.empty_like(values)
 
     def sweeps(x: FloatArray, out: FloatArray, by: float, scale: float) -> None:
-        gain = scale * centre + float(x.mean())
+        gain = scale * system.centre + (float(x.mean()) if system.discount == 1.0 else 0.0)
         out[:] = x
         for forwards in (True, False):
             before[:] = out
@@ -183,7 +195,7 @@ def evaluate(
                 group = kept.groups[g]
                 begin, end = kept.states(group)
                 for p in group if forwards else reversed(group):
-                    relax(kept[p], before, out, begin, end, gain, by, forwards)
+                    relax(kept[p], before, out, begin, end, gain, system.discount, by, forwards)
 
             threads.run(sweep, len(kept.groups))
 
@@ -195,9 +207,9 @@ def evaluate(
     right = np.empty_like(values)
     sweeps(values, right, sign, 1.0)
     right -= values
-    solver = Bicgstab(product, right, None, threads.count, threads.run)
+    solver = Bicgstab(product, right, None, _BLOCKS, lambda work: threads.run(work, _BLOCKS))
     first, made = solver.residual, 1
-    while solver.residual > goal and made <= most and solver.iterate():
+    while solver.residual > system.goal and made <= system.most and solver.iterate():
         made += 1
         yield
     if solver.residual < first:

@@ -135,9 +135,8 @@ def test_values_are_the_same_on_any_number_of_cores(tmp_path: Path, monkeypatch:
     store, found = network(tmp_path), []
     for cores in (1, 3):
         monkeypatch.setattr("ooc_mdp.average.policy.os.cpu_count", lambda cores=cores: cores)
-        found.append(solve(store, asked(1e-3)).certificate)
-    assert found[0].lower == pytest.approx(found[1].lower, abs=1e-6)
-    assert max(c.error_bound for c in found) <= 1e-3
+        found.append(solve(store, asked(1e-3)).values.tolist())
+    assert found[0] == found[1]
 
 
 def test_gains_that_differ_are_an_outcome_with_what_shows_it(tmp_path: Path) -> None:
