@@ -4,10 +4,10 @@
       greedy policy, bounds of x               proved               h with x = g, in memory
 
 A reading changes no value, so that all bounds are about one h at any time (`ooc_mdp.average.bounds`). Where the policy
-cannot be evaluated (it has several recurrent classes, or its rows take too much memory) h moves by half of max_a x_a: a
-step of relative value iteration in the model with P' = (I + P) / 2, which has no period. Where that stalls as well, the
-gain may differ between states, which is then looked at (`ooc_mdp.average.differing`). ``docs/theory/average-reward.md``
-has the argument.
+has several recurrent classes, h is that of a discount near 1; where that does not help, or rows take too much memory, h
+moves by half of max_a x_a: a step of relative value iteration in the model with P' = (I + P) / 2, which has no period.
+Where that stalls as well, the gain may differ between states, which is then looked at (`ooc_mdp.average.differing`).
+``docs/theory/average-reward.md`` has the argument.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _AIM = 0.02
 _ITERATIONS = 200
 """or after so many iterations of BiCGSTAB."""
 _ACCEPTED = 0.5
-"""Share of the spread of the policy's x that an evaluation may leave; else h takes steps."""
+"""Share of the spread of the policy's x that relative values may leave."""
 _MAX_SPACING = 1e-9
 """Share of that spread beforehand that a unit in the last place of h may be, where it is more than the target."""
 _FIRST_INTEREST = 1e-2

@@ -29,8 +29,8 @@ __all__ = ["EVALUATION_BYTES", "KeptRows", "Measured", "System", "Threads", "eva
 EVALUATION_BYTES = 8 * (VECTORS + 4)
 """Bytes that an evaluation takes for each state."""
 _BLOCKS = 16
-"""Groups of partitions whose sweeps run beside each other, and shares of sums, whatever the number of cores: so that all
-machines compute the same numbers."""
+"""Groups of partitions whose sweeps run beside each other, and shares of sums, on any number of cores: all machines
+compute the same numbers."""
 
 
 class Threads:
