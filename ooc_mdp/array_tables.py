@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.arrays.memory import Terminal
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
+    from ooc_mdp.store.reward_store import RewardStore
 
 __all__ = ["Arrays", "from_arrays", "from_gymnasium", "is_array", "open_model", "rewards_apart", "stored_at"]
 
@@ -211,7 +212,7 @@ def stored_at(path: AnyPath | None, name: str, build: Callable[[Path], Store]) -
 
 def open_model(
     path: AnyPath, *, trust: bool = False, note: Callable[[str], None] | None = None
-) -> Store | RecomputedTable:
+) -> Store | RewardStore | RecomputedTable:
     """`open_store`; of a model file, :func:`~ooc_mdp.convert` makes a temporary store, removed when it is unused."""
     if not Path(path).is_file():
         return open_store(path, trust=trust, note=note)

@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.array_stream import ArrayStream, ZipArrays, zip_names
 from ooc_mdp.io.arrays.in_memory import exact_floats
 from ooc_mdp.io.block_memory import ENTRY_BYTES, check_block_memory
@@ -41,6 +42,7 @@ class _QuantEconSource:
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
         self.left_out = LeftOut()
+        self.annotations = SourceAnnotations()
         self._options = options
         self._archive = ZipArrays(path)
         try:
