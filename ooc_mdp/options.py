@@ -394,7 +394,7 @@ class ClusterOptions:
         if isinstance(self.workers, int) and self.workers < 1:
             raise OptionsError(f"{self.workers} workers do nothing; give at least 1")
         if self.threads is not None and self.threads < 1:
-            raise OptionsError(f"{self.threads} threads a worker sweep nothing; give at least 1")
+            raise OptionsError(f"{self.threads} threads for each worker; each worker needs at least one thread")
         if not (self.worker_timeout > 0 and math.isfinite(self.worker_timeout)):
             raise OptionsError(
                 f"the worker timeout (--worker-timeout) must be a positive number, not {self.worker_timeout} s"

@@ -235,7 +235,7 @@ def test_exact_priorities_are_words_of_their_own() -> None:
         ({"workers": 0}, "0 workers do nothing"),
         ({"workers": 2.5}, "workers is 2.5, .* give a number of processes, the address of a Dask scheduler or a Dask"),
         ({"worker_timeout": 0.0}, "worker timeout .* must be a positive number"),
-        ({"threads": 0}, "0 threads a worker sweep nothing"),
+        ({"threads": 0}, "each worker needs at least one thread"),
     ],
 )
 def test_ways_to_spread_a_solve_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

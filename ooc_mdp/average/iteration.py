@@ -71,7 +71,7 @@ _MIN_ROUNDINGS = 8.0
 
 
 def default_gain_target(table: Table) -> float:
-    """Half the width of the interval that is asked for where nobody says."""
+    """Half the width of the interval by default."""
     low, high = float(table.facts.reward_range[:, 0].min()), float(table.facts.reward_range[:, 1].max())
     return 0.5 * _RELATIVE_WIDTH * ((high - low) or abs(high) or 1.0)
 

@@ -231,7 +231,7 @@ class Coordinator:
         self._restore(bounds, measured=True)
         found = self._value_range()
         self.known.value_size = max(self.known.value_size, found.size)
-        self.target.see(found.smallest, found.largest, self.known.value_size)
+        self.target.update_value_range(found.smallest, found.largest, self.known.value_size)
         return bool(self.known.valid.all())
 
     def _restore(self, bounds: npt.NDArray[np.float64], measured: bool) -> None:
@@ -291,7 +291,7 @@ class Coordinator:
     def progress(self) -> SolveProgress:
         """Return the progress of the solve by the last statuses."""
         s, values = self.statistics(), self._value_range()
-        self.target.see(values.smallest, values.largest, values.size)
+        self.target.update_value_range(values.smallest, values.largest, values.size)
         error_bound, residual_bound, dirty = self._bounded()
         return SolveProgress(
             error_bound=error_bound,

@@ -138,7 +138,7 @@ class Shard:
         self._activate_gained(plan.gained, initial_start=new.initial_start)
         self._republish(plan)
         self.restart_method |= run.alone and not was_alone  # now all partitions can be swept together
-        run.see_range(slice(None), run.smallest, run.largest)
+        run.update_value_range(slice(None), run.smallest, run.largest)
 
     def _update_peers(self, plan: AssignmentPlan, new: Assignment) -> None:
         for peer in plan.peers_removed:
@@ -237,7 +237,7 @@ class Shard:
         """Apply the range of the other workers' values, on which a relative target depends."""
         run, others = self._state, ~self.owned_mask()
         run.value_size = max(run.value_size, span.size)
-        run.see_range(others, span.smallest, span.largest)
+        run.update_value_range(others, span.smallest, span.largest)
 
     def snapshot(self, partitions: IntArray, bounds: bool) -> Values:
         """Return the values of own partitions; with bounds, infinite where nothing was measured, also the counts."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["HostStages", "StageBackend", "check_durations", "stage_backend"]
 
 _SLICE = 4096
-"""Fewest states for which a thread is worth its while."""
+"""Fewest states of a thread."""
 
 
 class StageBackend(Protocol):

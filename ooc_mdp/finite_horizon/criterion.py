@@ -60,7 +60,7 @@ class FiniteHorizon:
         Flag(
             "final_values",
             str,
-            "With --horizon: worth of each state after the last stage, a .npy file or a result.  [default: 0]",
+            "With --horizon: value of each state after the last stage, a .npy file or a result.  [default: 0]",
             "FILE|RESULT",
         ),
         Flag("keep_stages", str, "With --horizon: stages whose values are kept, beside those of stage 0.", "0,10,..."),

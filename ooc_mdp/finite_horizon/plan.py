@@ -40,7 +40,7 @@ class StagePlan:
     memory: MemoryPlan
 
     def describe(self, stages: int) -> str:
-        """Lines for whoever looks on."""
+        """Lines for the user."""
         if self.takes_all(stages):
             return f"{self.memory.describe()}\n{stages} stages, all of them for each load: partitions have no cycle"
         return f"{self.memory.describe()}\n{stages} stages, {min(self.schedule.stages, stages)} for each load"

@@ -79,7 +79,7 @@ class Target:
         self.rounding = bounds.rounding(0.0, self.plain)
         """What float64 rounding adds to the bound in force."""
 
-    def see(self, smallest: float, largest: float, size: float) -> None:
+    def update_value_range(self, smallest: float, largest: float, size: float) -> None:
         """The range of the values now, and the largest |V| so far."""
         self.smallest, self.largest = smallest, largest
         if size != self.size:

@@ -34,7 +34,7 @@ OPTIONAL_ARRAYS = frozenset({"inflow"})
 """Of a checkpoint, which only a priority by inflow saves, and does without."""
 
 VISIT_TOLERANCE = 0.25
-"""A visit leaves its partitions at this share of the target, so that small changes next door do not call them back."""
+"""A visit leaves its partitions at this share of the target, so that small changes in neighbouring partitions do not call them back."""
 
 
 _NONE: IntArray = np.empty(0, np.int64)
@@ -113,12 +113,12 @@ class SolveState:
         """Partitions whose bound is above the target."""
         return np.flatnonzero(self.target.dirty())
 
-    def best(self, partitions: IntArray) -> IntArray:
+    def by_priority(self, partitions: IntArray) -> IntArray:
         """The partitions by priority, the most urgent first."""
         rank = self.priority.rank(self.target.bounds())[partitions]
         return partitions[np.argsort(-rank, kind="stable")]
 
-    def worst(self, partitions: IntArray) -> IntArray:
+    def by_bound(self, partitions: IntArray) -> IntArray:
         """The partitions by their bounds, the largest first."""
         return partitions[np.argsort(-self.target.bounds()[partitions], kind="stable")]
 
@@ -184,7 +184,7 @@ class SolveState:
         bounds.propagate(p[moved], report.boundary_rise[moved], report.boundary_fall[moved])
         if report.joint:
             bounds.settle(p, own)
-        self.see_range(p, report.smallest_value, report.largest_value)
+        self.update_value_range(p, report.smallest_value, report.largest_value)
         self.priority.after_visit(p, report)
         self.peers.boundary_changed(p[moved])
         self.changes += report.changed
@@ -208,20 +208,22 @@ class SolveState:
         self.bounds.propagate(partitions, rise, fall)
         self.priority.after_change(partitions, np.maximum(rise, fall), value)
 
-    def see_range(self, p: IntArray | npt.NDArray[np.bool_] | slice, smallest: Any, largest: Any) -> None:
+    def update_value_range(self, p: IntArray | npt.NDArray[np.bool_] | slice, smallest: Any, largest: Any) -> None:
         """Values of partitions lie between these now; the target may depend on it."""
         self.smallest[p], self.largest[p] = smallest, largest
         low, high = float(self.smallest.min()), float(self.largest.max())
         self.value_size = max(self.value_size, abs(low), abs(high))
-        self.target.see(low, high, self.value_size)
+        self.target.update_value_range(low, high, self.value_size)
 
     def see_values(self, values: FloatArray | None) -> None:
         """Take the range of each partition's values from the value vector; None: they are 0."""
         if values is None:
-            self.see_range(slice(None), 0.0, 0.0)
+            self.update_value_range(slice(None), 0.0, 0.0)
         else:
             starts = self.table.facts.partition_ptr[:-1]
-            self.see_range(slice(None), np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
+            self.update_value_range(
+                slice(None), np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+            )
 
     def _count(self, partitions: IntArray, hits: npt.NDArray[np.bool_], sweeps: IntArray, backups: int) -> None:
         """Counters, history and trace of partitions that were taken up."""
@@ -250,7 +252,7 @@ class SolveState:
         self.bounds.apply_shift(by, self.value_size)
         self.peers.boundary_changed(np.arange(self.visited.size))
         self.changes += 1
-        self.see_range(slice(None), self.smallest + by, self.largest + by)
+        self.update_value_range(slice(None), self.smallest + by, self.largest + by)
 
     def commit(self, rise: FloatArray, fall: FloatArray) -> None:
         """Values become what a synchronous pass made of them, which moves each partition's by so much (float64 [P])."""
@@ -261,7 +263,7 @@ class SolveState:
         self.bounds.propagate(everything, rise, fall)
         self.peers.boundary_changed(everything)
         self.changes += 1
-        self.see_range(slice(None), smallest, largest)
+        self.update_value_range(slice(None), smallest, largest)
 
     def record_improvement(self, access: Access, found: Improvement) -> None:
         """Partitions were read, and their policy improved at values that stay."""
@@ -283,7 +285,7 @@ class SolveState:
         self.bounds.settle(p, residuals[:, p])
         self.peers.boundary_changed(p[(found.rise[p] > 0) | (found.fall[p] > 0)])
         self.changes += 1
-        self.see_range(p, found.smallest_value[p], found.largest_value[p])
+        self.update_value_range(p, found.smallest_value[p], found.largest_value[p])
         self.counters.backups += found.backups
 
     def recompute_priority(self, partition: int) -> None:

@@ -30,7 +30,7 @@ def bounds(
 
 def target(b: ResidualBounds, values: tuple[float, float], span: float = 0.0, **options: float) -> Target:
     made = Target(SolveOptions(0.5, **options), b, span)
-    made.see(*values, max(map(abs, values)))
+    made.update_value_range(*values, max(map(abs, values)))
     return made
 
 

@@ -47,7 +47,7 @@ def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch
     levels = np.array([1.0, 5.0, 3.0, 4.0, 2.0])
     state: Any = SimpleNamespace(
         table=SimpleNamespace(facts=SimpleNamespace(partition_ptr=np.arange(0, 60, 10))),
-        worst=lambda p: p[np.argsort(-levels[p], kind="stable")],
+        by_bound=lambda p: p[np.argsort(-levels[p], kind="stable")],
         peers=SimpleNamespace(count=1),
         plan=SimpleNamespace(layout=SimpleNamespace(devices=1)),
         under_way=[],
@@ -101,7 +101,7 @@ def test_a_device_replaces_an_eighth_of_its_slots_at_a_time_and_fills_unused_one
     state: Any = SimpleNamespace(
         stager=stager,
         cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0, room=lambda place: 0),
-        best=lambda p: p,
+        by_priority=lambda p: p,
         plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, entry_bytes=1)),
     )
     p_eva_on_device._load(state, (partitions < dirty) | (partitions >= residents))
@@ -117,7 +117,7 @@ def chain(dirty: list[int], residents: list[int], owned: list[int] | None = None
     return SimpleNamespace(
         stager=stager,
         cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0, room=lambda place: free),
-        best=lambda p: p,
+        by_priority=lambda p: p,
         bounds=SimpleNamespace(readers=lambda q: np.isin(numbers, q + 1)),
         target=SimpleNamespace(owned=None if owned is None else np.isin(numbers, owned)),
         plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, entry_bytes=1)),
@@ -181,7 +181,7 @@ def test_a_solve_goes_on_where_news_made_clean_what_it_was_loading() -> None:
         stager=Loading(present),
         target=SimpleNamespace(dirty=dirty.copy),
         dirty=lambda: np.flatnonzero(dirty),
-        best=lambda p: p[np.argsort(-level[p])],
+        by_priority=lambda p: p[np.argsort(-level[p])],
     )
     steps = p_eva.p_eva(state)
     next(steps)

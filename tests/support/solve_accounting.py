@@ -252,7 +252,7 @@ class Accounting:
     ) -> None:
         """Boundary values of peers arrived: how far one of each partition rose and fell from what was known."""
         self.state.apply_remote(partitions, rise, fall, largest)
-        self.state.see_range(partitions, smallest, largest)
+        self.state.update_value_range(partitions, smallest, largest)
 
 
 def _access(partitions: Sequence[int]) -> Access:

@@ -29,7 +29,7 @@ from ooc_mdp.backends.base import (
 from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_specialisation, groups_of, members_of
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
-from ooc_mdp.backends.cpu.loops import How, Limits, exact_sweeps, measure
+from ooc_mdp.backends.cpu.loops import Limits, MeasureOptions, exact_sweeps, measure
 from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
 from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
@@ -299,7 +299,7 @@ class CpuBackend(HostValues):
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass that updates no value."""
         m = members_of([resident], np.zeros(1, np.int64), self._model.row_sums)
-        arrays = self._values, self._policy, m, How(False, float(significant)), self._workspaces[0]
+        arrays = self._values, self._policy, m, MeasureOptions(False, float(significant)), self._workspaces[0]
         measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
 

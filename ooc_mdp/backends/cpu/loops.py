@@ -3,7 +3,7 @@
     full sweep      V(s) <- max_a { sign r(s,a) + g(s,a) sum_k p_k V(succ_k) }
     policy sweep    V(s) <-         sign r(s,b) + g(s,b) sum_k p_k V(succ_k),     b the policy's action in s
 
-`worth` is the braces and `action_values` what all actions of a state come to; all loops call these two, those over
+`action_value` is the braces and `action_values` those of all actions of a state; all loops call these two, those over
 the rows of a policy (`ooc_mdp.backends.cpu.policy_loops`) too. `exact_sweeps` makes full sweeps of one
 partition, whose last changes its bounds rest on. `measure` gives the residuals of partitions at the present values, and
 the greedy policy. Rounds of sweeps over a batch of partitions are in `ooc_mdp.backends.cpu.rounds`.
@@ -26,19 +26,19 @@ from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, p
 
 __all__ = [
     "ActionValues",
-    "How",
     "Limits",
+    "MeasureOptions",
+    "action_value",
     "action_values",
     "backup",
     "boundary_changes",
     "discount_of",
     "exact_sweeps",
     "expectation",
-    "final_worth",
     "full_sweep",
     "measure",
     "policy_sweep",
-    "worth",
+    "terminal_value",
 ]
 
 _ONE = np.uint64(1)
@@ -53,7 +53,7 @@ class Limits(NamedTuple):
     """Whether every second sweep goes the other way."""
 
 
-class How(NamedTuple):
+class MeasureOptions(NamedTuple):
     """How partitions are measured."""
 
     improve: bool
@@ -63,7 +63,7 @@ class How(NamedTuple):
 
 
 class ActionValues(NamedTuple):
-    """What the actions of a state are worth; of a state that has none, its final value."""
+    """Values of the actions of a state; of a state that has none, its terminal value."""
 
     best: float
     """max_a Q_a,"""
@@ -96,7 +96,7 @@ def expectation(spec, rows, values, begin, end):
 
 
 @njit(inline="always")
-def worth(spec, rows, model, values, j, begin, end):
+def action_value(spec, rows, model, values, j, begin, end):
     """sign r + g sum_k p_k V(succ_k) of row j of a table or of a policy, whose transitions these are."""
     reward = np.float64(load(spec, rows.rewards, j, spec.reward))
     total = expectation(spec, rows, values, begin, end)
@@ -104,19 +104,19 @@ def worth(spec, rows, model, values, j, begin, end):
 
 
 @njit(inline="always")
-def final_worth(spec, table, model, s):
+def terminal_value(spec, table, model, s):
     """The value of state s, which has no actions."""
     return model.sign * load(spec, table.terminal, s, 0.0) if table.terminal.address != 0 else 0.0
 
 
 @njit(inline="always")
 def action_values(spec, table, model, values, s, here, known, row_sum):
-    """What the actions of state s, whose value is `here`, are worth; `known` is an action of it, or -1."""
+    """Values of the actions of state s, whose value is `here`; `known` is an action of it, or -1."""
     row, last = first_row(spec, table, s), first_row(spec, table, s + _ONE)
     best = second = own = normalised = -np.inf
     action = -1
     if row == last:
-        best = own = final_worth(spec, table, model, s)
+        best = own = terminal_value(spec, table, model, s)
         normalised = best - here
     else:
         action = 0
@@ -125,7 +125,7 @@ def action_values(spec, table, model, values, s, here, known, row_sum):
             j = row + np.uint64(a)
             begin = end
             end = row_begin(spec, table, j + _ONE)
-            q = worth(spec, table, model, values, j, begin, end)
+            q = action_value(spec, table, model, values, j, begin, end)
             if table.discounts.address != 0:
                 normalised = max(normalised, (q - here) / (1.0 - discount_of(spec, table, model, j) * row_sum))
             own = q if a == known else own
@@ -172,7 +172,9 @@ def _policy_backup(spec, table, model, view, s):
     last = 0.0
     if choice >= 0:
         j = first_row(spec, table, s) + np.uint64(choice)
-        value = worth(spec, table, model, view.values, j, row_begin(spec, table, j), row_begin(spec, table, j + _ONE))
+        value = action_value(
+            spec, table, model, view.values, j, row_begin(spec, table, j), row_begin(spec, table, j + _ONE)
+        )
         change = value - load(spec, view.own, s, 0.0)
         last = load(spec, view.changes, s, 0.0)
         store(spec, view.own, s, value)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from numba import carray, njit  # type: ignore[attr-defined]
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, load, pointer, store
-from ooc_mdp.backends.cpu.loops import discount_of, final_worth
+from ooc_mdp.backends.cpu.loops import discount_of, terminal_value
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
@@ -180,7 +180,7 @@ def _gather(spec, table, model, view, rows, towards):
             if nearest == i or nearest >= table.n:
                 nearest = np.int64(-1)
         else:
-            store(spec, rows.rewards, s, final_worth(spec, table, model, s))
+            store(spec, rows.rewards, s, terminal_value(spec, table, model, s))
             for k in range(width):
                 store(spec, rows.weights, s * np.uint64(width) + np.uint64(k), 0.0)
                 store(spec, rows.successors, s * np.uint64(width) + np.uint64(k), spec.successor)

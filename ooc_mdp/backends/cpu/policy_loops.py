@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, cast, load, store
-from ooc_mdp.backends.cpu.loops import action_values, discount_of, expectation, final_worth, worth
+from ooc_mdp.backends.cpu.loops import action_value, action_values, discount_of, expectation, terminal_value
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.backends.cpu.views import open_member
 
@@ -117,7 +117,7 @@ def _all_values(values):
 def _backup(spec, rows, model, values, block, i):
     """r + g sum_k p_k V(succ_k) of the block's state i."""
     begin = np.uint64(block.begin + i * block.width)
-    return worth(spec, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
+    return action_value(spec, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
 
 
 @njit(nogil=True, cache=True)
@@ -174,7 +174,7 @@ def _copy_row(spec, table, model, s, choice, row_spec, rows, block):
     state = np.uint64(block.first) + s
     at = np.uint64(block.begin) + s * np.uint64(block.width)
     count = np.uint64(0)
-    reward, discount = final_worth(spec, table, model, s), 0.0
+    reward, discount = terminal_value(spec, table, model, s), 0.0
     if choice >= 0:
         j = first_row(spec, table, s) + np.uint64(choice)
         begin = row_begin(spec, table, j)

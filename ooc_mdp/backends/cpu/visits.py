@@ -27,7 +27,7 @@ from ooc_mdp.backends.cpu.batch import (
     Rounds,
     Shared,
 )
-from ooc_mdp.backends.cpu.loops import How, measure
+from ooc_mdp.backends.cpu.loops import MeasureOptions, measure
 from ooc_mdp.backends.cpu.rounds import boundaries
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers
 
@@ -71,7 +71,7 @@ class BatchVisit:
         except BaseException:
             self._barrier.abort()
             raise
-        shared, how = self._shared, How(True, 0.0)
+        shared, how = self._shared, MeasureOptions(True, 0.0)
         for r in self._rounds:
             measure(r.group.spec, shared.model, shared.values, shared.policy, r.group.members, how, shared.workspace)
 

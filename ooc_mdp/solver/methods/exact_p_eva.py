@@ -22,7 +22,7 @@ def exact_p_eva(s: SolveState) -> Steps:
         s.recompute_priority(p)
         yield
     while True:
-        batch = s.best(s.dirty())[:1]
+        batch = s.by_priority(s.dirty())[:1]
         with s.access(batch) as access:
             report = s.backend.sweep(access.residents, s.limits(batch, _VISIT_SWEEPS)).report()
             s.record(access, report)

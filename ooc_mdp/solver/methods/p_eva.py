@@ -38,14 +38,14 @@ def p_eva(s: SolveState) -> Steps:
         dirty = s.dirty()
         here = s.cache.present[dirty]
         if here.any():
-            batch = s.worst(dirty[here])[: s.plan.layout.batch_size]
+            batch = s.by_bound(dirty[here])[: s.plan.layout.batch_size]
             with s.access(batch) as access:
                 visit = s.backend.relax(access.residents, s.limits(batch, VISIT_SWEEPS))
                 few = batch.size == here.sum() <= max(1, MAX_DIRTY * s.cache.present.sum())
                 _read_ahead(s, dirty[~here], may_evict=bool(few))
                 s.record(access, visit.report())
         elif dirty.size:
-            _load(s, s.best(dirty))
+            _load(s, s.by_priority(dirty))
         yield
 
 
@@ -55,7 +55,7 @@ def _fill_unused_room(s: SolveState) -> Part:
         s.stager.collect()
         absent = s.target.dirty() & ~s.cache.present
         absent[s.stager.in_flight()] = False
-        for p in s.best(np.flatnonzero(absent)).tolist():
+        for p in s.by_priority(np.flatnonzero(absent)).tolist():
             if not s.stager.prefetch(p, _keep_all):
                 break
         if not s.stager.in_flight():
@@ -67,7 +67,7 @@ def _fill_unused_room(s: SolveState) -> Part:
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
     """Begin to load the most urgent absent partition: into unused room, or in place of a clean one at the end."""
     if absent.size and not s.stager.in_flight():
-        s.stager.prefetch(int(s.best(absent)[0]), None if may_evict else _keep_all)
+        s.stager.prefetch(int(s.by_priority(absent)[0]), None if may_evict else _keep_all)
 
 
 def _load(s: SolveState, wanted: IntArray) -> None:

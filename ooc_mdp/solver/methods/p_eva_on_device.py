@@ -87,7 +87,7 @@ def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
     sizes, most = np.diff(s.table.facts.partition_ptr), _BATCH_STATES * s.plan.layout.devices // s.peers.count
     if sizes[here].sum() <= most:
         return here
-    best = s.worst(here)
+    best = s.by_bound(here)
     swept = np.isin(best, s.under_way[-1].access.partitions) if s.under_way else np.zeros(best.size, np.bool_)
     best = np.concatenate([best[~swept], best[swept]])
     return best[np.cumsum(sizes[best]) - sizes[best] < most]
@@ -121,7 +121,7 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
         return
     absent = dirty & ~s.cache.present
     absent[s.stager.in_flight()] = False
-    wanted = s.best(np.flatnonzero(absent)).tolist()
+    wanted = s.by_priority(np.flatnonzero(absent)).tolist()
     slots = s.plan.layout.batch_size
     enough = np.count_nonzero(dirty & s.cache.present) > MAX_DIRTY * slots
     most = max(_MIN_READING, _MAX_READING * slots)
@@ -148,7 +148,7 @@ def _load_ahead(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
         return
     ahead = _clean_readers(s, np.flatnonzero(dirty), dirty) & ~s.cache.present
     ahead[s.stager.in_flight()] = False
-    for p in s.best(np.flatnonzero(ahead)).tolist():
+    for p in s.by_priority(np.flatnonzero(ahead)).tolist():
         if s.stager.free_slots() <= 0:
             break
         if free[s.cache.place_of(p)]:

@@ -128,11 +128,11 @@ class _PolicyIteration:
     def _choose(self) -> IntArray:
         """Partitions to be improved: the worst, those that are resident, and others as far as the work allows."""
         s, levels = self._s, self._s.target.bounds()
-        # From values of nowhere bounds are infinite: then all of those, and no others.
+        # From unknown initial values bounds are infinite: then all of those, and no others.
         dirty = s.target.dirty()
         worst = np.flatnonzero(dirty & (levels >= _MIN_BOUND_SHARE * levels[dirty].max(initial=0.0)))
         present = s.cache.present[worst]
-        absent = s.best(worst[~present])
+        absent = s.by_priority(worst[~present])
         count = int(np.searchsorted(np.cumsum(self._reading[absent]), self._work))
         if not present.any():
             count = max(count, s.stager.depth)
@@ -204,7 +204,7 @@ class _PolicyIteration:
 
 
 class _Progress:
-    """Whether policy iteration gets on: how long ago it last did, in loads and in work.
+    """Detects stagnation: how long ago the bounds last came down, in loads and in work.
 
     It does while improvements change the action of a smaller share of states than ever before, or the largest plain
     residual is less than it has been since then. At first values grow, and residuals with them, while fewer and fewer
