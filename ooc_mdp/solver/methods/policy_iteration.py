@@ -204,10 +204,10 @@ class _PolicyIteration:
 
 
 class _Progress:
-    """Detects stagnation: how long ago the bounds last came down, in loads and in work.
+    """Detects stagnation: how long ago there was progress, in loads and in work.
 
-    It does while improvements change the action of a smaller share of states than ever before, or the largest plain
-    residual is less than it has been since then. At first values grow, and residuals with them, while fewer and fewer
+    There is progress while improvements change the action of a smaller share of states than ever before, or the
+    largest plain residual is less than it has been since then. At first values grow, and residuals with them, while fewer and fewer
     actions change; later it may be the other way round. Neither comes down for ever.
 
     Parameters
