@@ -34,7 +34,8 @@ OPTIONAL_ARRAYS = frozenset({"inflow"})
 """Of a checkpoint, which only a priority by inflow saves, and does without."""
 
 VISIT_TOLERANCE = 0.25
-"""A visit leaves its partitions at this share of the target, so that small changes in neighbouring partitions do not call them back."""
+"""A visit leaves its partitions at this share of the target, so that small changes in neighbouring partitions do not
+call them back."""
 
 
 _NONE: IntArray = np.empty(0, np.int64)

@@ -207,8 +207,8 @@ class _Progress:
     """Detects stagnation: how long ago there was progress, in loads and in work.
 
     There is progress while improvements change the action of a smaller share of states than ever before, or the
-    largest plain residual is less than it has been since then. At first values grow, and residuals with them, while fewer and fewer
-    actions change; later it may be the other way round. Neither comes down for ever.
+    largest plain residual is less than it has been since then. At first values grow, and residuals with them, while
+    fewer and fewer actions change; later it may be the other way round. Neither comes down for ever.
 
     Parameters
     ----------
