@@ -56,8 +56,13 @@ ARRAYS = {
 """Likewise, of `from_arrays`."""
 
 
+REWARDS = {"rewards": "list array function", "terminal": "none dict"}
+"""Likewise, of `with_rewards`."""
+OWN = {"from_arrays": ARRAYS, "with_rewards": REWARDS}
+
+
 def accepted(function: str, name: str) -> set[str]:
-    kinds = set((ARRAYS if function == "from_arrays" and name in ARRAYS else ALSO).get(name, "").split())
+    kinds = set((ALSO | OWN.get(function, {})).get(name, "").split())
     return kinds | ({"none"} if name in OPTIONAL else set()) | ({"true"} if name in FLAGS else set())
 
 

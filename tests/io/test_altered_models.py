@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from altered_arrays import ArraysMaker, MdptoolboxMaker
+from altered_quantecon import QuantEconMaker
 from altered_tables import GymnasiumMaker
 from altered_text import TEXT_FORMATS
 from altered_umb import UmbMaker
@@ -29,7 +30,8 @@ from ooc_mdp.errors import OocMdpError
 from ooc_mdp.io.registry import FORMAT_NAMES, ReadOptions, open_source
 
 MAKERS: dict[str, Any] = {
-    maker.name: maker for maker in (*TEXT_FORMATS, ArraysMaker(), MdptoolboxMaker(), UmbMaker(), GymnasiumMaker())
+    maker.name: maker
+    for maker in (*TEXT_FORMATS, ArraysMaker(), MdptoolboxMaker(), QuantEconMaker(), UmbMaker(), GymnasiumMaker())
 }
 QUICK = 200
 """Examples of each format."""

@@ -18,7 +18,17 @@ import scipy.sparse as sparse
 from exact_rows import Entry, Exact, Invalid, Row, random_model, ranges, rational, reward_of, row
 from text_models import Model
 
-__all__ = ["ArraysMaker", "Made", "MdptoolboxMaker", "flat_arrays"]
+__all__ = [
+    "ArraysMaker",
+    "Made",
+    "MdptoolboxMaker",
+    "Members",
+    "alter_members",
+    "flat_arrays",
+    "number_array",
+    "number_column",
+    "save_members",
+]
 
 Members = dict[str, Any]
 Made = tuple[str, dict[str, Any], Callable[[], Exact]]
@@ -95,7 +105,8 @@ def _as_type(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
         return array.astype("S8")
 
 
-def _savez(path: Path, members: Members) -> None:
+def save_members(path: Path, members: Members) -> None:
+    """Write an archive of arrays, whatever their types."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in members.items():
             data = io.BytesIO()
@@ -103,7 +114,7 @@ def _savez(path: Path, members: Members) -> None:
             archive.writestr(f"{name}.npy", data.getvalue())
 
 
-def _column(members: Members, name: str, kinds: str) -> list[Any]:
+def number_column(members: Members, name: str, kinds: str) -> list[Any]:
     """The numbers of a one-dimensional array."""
     array = members[name]
     if array.ndim != 1 or array.dtype.kind not in kinds or array.dtype.itemsize > 8:
@@ -115,12 +126,12 @@ def _arrays_meaning(members: Members) -> Exact:
     known = {"state_ptr", "indptr", "indices", "data", "r_s", "r_sa", "r_sas", "row_label", "durations"}
     if not {"state_ptr", "indptr", "indices", "data"} <= set(members) <= known:
         raise Invalid(f"members {sorted(members)}")
-    indices, data = _column(members, "indices", "iu"), _column(members, "data", "f")
-    rows = ranges(_column(members, "indptr", "iu"), len(indices))
-    states = ranges(_column(members, "state_ptr", "iu"), len(rows))
+    indices, data = number_column(members, "indices", "iu"), number_column(members, "data", "f")
+    rows = ranges(number_column(members, "indptr", "iu"), len(indices))
+    states = ranges(number_column(members, "state_ptr", "iu"), len(rows))
 
     def optional(name: str, kinds: str, count: int, default: Any) -> list[Any]:
-        values = _column(members, name, kinds) if name in members else [default] * count
+        values = number_column(members, name, kinds) if name in members else [default] * count
         if len(values) != count:
             raise Invalid(f"{name} has {len(values)} entries, not {count}")
         return values
@@ -163,7 +174,7 @@ class ArraysMaker:
             members["durations"] = np.array([rng.choice((0.5, 1.0, 2.0)) for _ in range(n_rows)])
         if altered:
             members = alter_members(rng, members)
-        _savez(folder / "m.npz", members)
+        save_members(folder / "m.npz", members)
         return str(folder / "m.npz"), {}, lambda: _arrays_meaning(members)
 
 
@@ -177,7 +188,8 @@ def _dense(model: Model) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return p, r
 
 
-def _number_array(array: Any) -> np.ndarray[Any, Any]:
+def number_array(array: Any) -> np.ndarray[Any, Any]:
+    """An array of integers or floats up to float64."""
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise Invalid(f"dtype {array.dtype}")
     return np.asarray(array)
@@ -185,7 +197,7 @@ def _number_array(array: Any) -> np.ndarray[Any, Any]:
 
 def _matrix_meaning(transitions: Any, rewards: Any) -> Exact:
     """P [A, S, S] of numbers, and R of one of the three shapes."""
-    p, r = _number_array(transitions), _number_array(rewards)
+    p, r = number_array(transitions), number_array(rewards)
     if p.ndim != 3 or p.shape[1] != p.shape[2] or p.size == 0:
         raise Invalid(f"P has shape {p.shape}")
     a, n, _ = p.shape
@@ -209,9 +221,11 @@ def _sparse_matrix(members: Members) -> np.ndarray[Any, Any]:
     word, shape = members["format"], members["shape"]
     if word.dtype.kind != "S" or word.ndim or word.item() != b"csr":
         raise Invalid("no CSR matrix")
-    rows, columns = (int(extent) for extent in _column({"s": shape}, "s", "iu")[:2]) if shape.size == 2 else (0, 0)
-    indices, data = _column(members, "indices", "iu"), _column(members, "data", "fiu")
-    pointers = ranges(_column(members, "indptr", "iu"), len(indices))
+    rows, columns = (
+        (int(extent) for extent in number_column({"s": shape}, "s", "iu")[:2]) if shape.size == 2 else (0, 0)
+    )
+    indices, data = number_column(members, "indices", "iu"), number_column(members, "data", "fiu")
+    pointers = ranges(number_column(members, "indptr", "iu"), len(indices))
     if rows < 1 or rows > 9 or rows != columns or len(pointers) != rows or len(data) != len(indices):
         raise Invalid("sizes")
     dense = np.zeros((rows, columns))
@@ -242,7 +256,7 @@ class MdptoolboxMaker:
     def _archive(self, rng: Random, folder: Path, altered: bool, members: Members) -> Made:
         if altered:
             members = alter_members(rng, members, ("P", "R", "r", "rewards", "state_ptr"))
-        _savez(folder / "m.npz", members)
+        save_members(folder / "m.npz", members)
         return str(folder / "m.npz"), {}, lambda: self._meaning(members)
 
     def _dense_folder(self, rng: Random, folder: Path, altered: bool, members: Members) -> Made:
@@ -272,7 +286,7 @@ class MdptoolboxMaker:
         if altered:
             chosen = rng.choice(list(files))
             files[chosen] = alter_members(rng, files[chosen], ("data", "diagonal", "indices", "offsets"))
-            _savez(folder / f"{chosen}.npz", files[chosen])
+            save_members(folder / f"{chosen}.npz", files[chosen])
             if rng.random() < 0.1:
                 names = {"P1.npz", "R0.npz", "P00.npz", "P.npz", "p0.npz"} - {f"{chosen}.npz"}
                 (folder / f"{chosen}.npz").rename(folder / rng.choice(sorted(names)))
