@@ -33,9 +33,10 @@ from ooc_mdp.errors import InputError, MissingExtraError
 from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.gymnasium_table import TransitionTable
-from ooc_mdp.io.left_out import INITIAL_STATES, LeftOut
+from ooc_mdp.io.left_out import INITIAL_CHANCES, LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
+from ooc_mdp.model.annotations import INITIAL
 
 __all__ = ["GYMNASIUM", "GymnasiumFormat", "environment_name", "open_environment"]
 
@@ -92,12 +93,12 @@ def _failed(source: str, what: str, error: BaseException) -> InputError:
     return InputError(source, f"{what} failed: {type(error).__name__}: {str(error)[:400] or 'no message'}")
 
 
-def _table(source: str, env: Any, sense: str) -> tuple[TransitionTable, bool]:
-    """P of an environment, compared with its spaces, and whether it has a distribution of initial states."""
+def _table(source: str, env: Any, sense: str) -> tuple[TransitionTable, Any]:
+    """P of an environment, compared with its spaces, and what it says of initial states (None: nothing)."""
     try:  # properties of the environment's own
         own = getattr(env, "unwrapped", env)
         table, states, actions = (getattr(own, each, None) for each in ("P", "observation_space", "action_space"))
-        starts = getattr(own, "initial_state_distrib", None) is not None
+        starts = getattr(own, "initial_state_distrib", None)
     except (Exception, SystemExit) as error:
         raise _failed(source, "reading P", error) from None
     _check_kind(source, environment_name(env), table)
@@ -189,13 +190,23 @@ class _GymnasiumSource:
         self.annotations = SourceAnnotations()
         self._options = options
         table, starts = _table(source, env, options.sense)
-        if starts:
-            self.left_out.add(INITIAL_STATES)
+        self._note_starts(starts, table.n_states)
         raw = table.raw()
         # All rows are checked here: a terminal state's rows are left out below.
         check_block(source, 0, raw, n_states=table.n_states, normalize=options.normalize)
         self._raw, count = _redirected(table, raw)
         self.n_states: int | None = count
+
+    def _note_starts(self, starts: Any, n_states: int) -> None:
+        """Label the states in which an episode may begin; their probabilities are left out."""
+        if not isinstance(starts, np.ndarray) or starts.shape != (n_states,) or starts.dtype.kind not in "fiu":
+            if starts is not None:
+                self.left_out.add(INITIAL_CHANCES)
+            return
+        states = np.flatnonzero(starts > 0)
+        self.annotations.mark(INITIAL, states)
+        if states.size > 1:
+            self.left_out.add(INITIAL_CHANCES)
 
     def blocks(self) -> Iterator[BlockReader]:
         """Readers of blocks of about options.segment_bytes, which check their rows."""

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from ooc_mdp.quoting import printable, shorten
 
-__all__ = ["ACTION_NAMES", "INITIAL_STATES", "LABELS", "REWARD_STRUCTURES", "VALUATIONS", "LeftOut"]
+__all__ = ["ACTION_NAMES", "INITIAL_CHANCES", "LABELS", "REWARD_STRUCTURES", "VALUATIONS", "LeftOut"]
 
 LABELS = "labels"
 VALUATIONS = "valuations"
 ACTION_NAMES = "names of actions"
 REWARD_STRUCTURES = "other reward structures"
-INITIAL_STATES = "initial states"
-_ORDER = (LABELS, VALUATIONS, ACTION_NAMES, REWARD_STRUCTURES, INITIAL_STATES)
+INITIAL_CHANCES = "probabilities of initial states"
+_ORDER = (LABELS, VALUATIONS, ACTION_NAMES, REWARD_STRUCTURES, INITIAL_CHANCES)
 _KEPT, _SHOWN, _CHARACTERS = 1000, 6, 30
 """Names of a kind that are collected, those in the sentence, and the characters of one."""
 

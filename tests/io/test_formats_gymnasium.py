@@ -6,12 +6,14 @@ import sys
 from collections import UserDict, defaultdict
 from fractions import Fraction
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from format_checks import read, refusal, value_iteration
 from paths import PUBLIC
 
+import ooc_mdp
 from ooc_mdp.errors import MissingExtraError
 from ooc_mdp.io.gymnasium import GYMNASIUM
 from ooc_mdp.io.source import ReadOptions
@@ -301,3 +303,27 @@ def test_an_infinite_reward_beside_a_finite_one_is_refused(made):
     assert "state 0, action 0: reward of successor 0 is -inf" in str(refusal(GYMNASIUM, "gymnasium:Any-v0"))
     made({0: {0: [(1.0, 0, np.inf, False)]}})
     assert "reward of successor 0 is inf" in str(refusal(GYMNASIUM, "gymnasium:Any-v0"))
+
+
+@pytest.mark.parametrize(
+    ("starts", "initial", "left"),
+    [
+        (np.array([0.0, 1.0]), [1], False),
+        (np.array([0.25, 0.75]), [0, 1], True),
+        (np.array([1.0]), None, True),
+        ("first", None, True),
+        (None, None, False),
+    ],
+)
+def test_states_in_which_an_episode_may_begin_are_initial_states(
+    starts: Any, initial: list[int] | None, left: bool
+) -> None:
+    rows = {state: {0: [(1.0, 1 - state, 1.0, False)]} for state in (0, 1)}
+    env = SimpleNamespace(P=rows, initial_state_distrib=starts)
+    notes = list[str]()
+    store = ooc_mdp.from_gymnasium(env, note=notes.append)
+    if initial is None:
+        assert "init" not in store.annotations.labels
+    else:
+        assert np.flatnonzero(store.annotations.label("init")).tolist() == initial
+    assert any("probabilities of initial states" in note for note in notes) == left
