@@ -15,7 +15,7 @@ import numpy as np
 from ooc_mdp.average.criterion import AverageReward
 from ooc_mdp.average.iteration import AverageIteration, default_gain_target
 from ooc_mdp.average.kernels import FOUND, any_row_leaves, improve, measure, policy_leaves, relax
-from ooc_mdp.average.policy import EVALUATION_BYTES, KeptRows, policy_rows
+from ooc_mdp.average.policy import EVALUATION_BYTES, KeptRows, policy_rows, rows_bytes
 from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
 from ooc_mdp.backends.cpu.rows import MIN_MASS
 from ooc_mdp.backends.layout import cache_of_size
@@ -36,7 +36,6 @@ from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.check_load import check_bytes
 from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
-from ooc_mdp.undiscounted.policy_evaluation import rows_bytes
 from ooc_mdp.undiscounted.tables import Streamed, no_states
 
 __all__ = ["METHOD", "AverageEngine", "AverageSolve", "check_table", "solve"]

@@ -3,7 +3,8 @@
     x_a(s) = r(s,a) + sum p (h(s') - h(s)) / sum p
 
 Differences of values are added up, so that rounding grows with them and not with the values. Loops over the table
-measure x over all actions; loops over a policy's rows, of which there is one per state, measure and evaluate it.
+measure x over all actions; loops over a policy's rows (`ooc_mdp.average.policy`), one per state, whose successors are
+states of the whole model, measure and evaluate it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ _LEAST_AWAY = 0.01
 
 
 @njit(inline="always")
+def _rounding(length, size):
+    """At least what rounding does to x of a row of so many transitions, whose terms have that size together."""
+    return 2.02 * (length + 8) * _UNIT_ROUNDOFF * size + _TINY
+
+
+@njit(inline="always")
 def _advantage(t, i, j, values, sign):
     """x of row j of state i, and at least its rounding."""
     own = values[t.first + i]
@@ -37,7 +44,7 @@ def _advantage(t, i, j, values, sign):
         mass += p
         moved += change
         size += abs(change)
-    return r + moved / mass, 2.02 * (end - begin + 8) * _UNIT_ROUNDOFF * (abs(r) + size / mass) + _TINY
+    return r + moved / mass, _rounding(end - begin, abs(r) + size / mass)
 
 
 @njit(nogil=True, cache=True)
@@ -93,7 +100,17 @@ def measure(t, values, advantage, sign):
     `advantage` (float64 [n])."""
     low, high, most = np.inf, -np.inf, 0.0
     for i in range(t.n):
-        x, e = _advantage(t, i, i, values, sign)
+        own = values[t.first + i]
+        r = sign * np.float64(t.rewards[i])
+        mass = moved = size = 0.0
+        begin, end = row_begin(t, i), row_end(t, i)
+        for k in range(begin, end):
+            p = np.float64(t.probabilities[k])
+            part = p * (values[t.successors[k]] - own)
+            mass += p
+            moved += part
+            size += abs(part)
+        x, e = r + moved / mass, _rounding(end - begin, abs(r) + size / mass)
         advantage[t.first + i] = x
         low = min(low, x - e)
         high = max(high, x + e)
@@ -117,7 +134,7 @@ def relax(t, old, out, begin, end, gain, discount, sign, forwards):
         mass = away = moved = 0.0
         for k in range(row_begin(t, i), row_end(t, i)):
             p = np.float64(t.probabilities[k])
-            to = index(t, t.successors[k])
+            to = np.int64(t.successors[k])
             mass += p
             if to != s:
                 away += p

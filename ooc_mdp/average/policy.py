@@ -22,12 +22,34 @@ from ooc_mdp.average.kernels import measure, relax
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.table import Table
+from ooc_mdp.runtime.memory import available_bytes
 from ooc_mdp.undiscounted.kernels.totals import rows_of_policy
 
-__all__ = ["EVALUATION_BYTES", "KeptRows", "Measured", "System", "Threads", "evaluate", "measure_policy", "policy_rows"]
+__all__ = [
+    "EVALUATION_BYTES",
+    "KeptRows",
+    "Measured",
+    "System",
+    "Threads",
+    "evaluate",
+    "measure_policy",
+    "policy_rows",
+    "rows_bytes",
+]
 
 EVALUATION_BYTES = 8 * (VECTORS + 4)
 """Bytes that an evaluation takes for each state."""
+_STATE = np.uint32
+"""Type of a successor; of models with more states no rows are kept."""
+_LEAST_ROOM = 64 << 20
+"""Bytes that rows may take of any table,"""
+_MOST_OF_TABLE = 0.75
+"""the share of the table that they may take beside a smaller cache,"""
+_MOST_OF_FREE = 0.75
+"""and of the RAM that is free."""
+_PARTITION_BYTES = 2 << 10
+"""Of the Python objects that stand for a partition's rows."""
 _BLOCKS = 16
 """Groups of partitions whose sweeps run beside each other, and shares of sums, on any number of cores: all machines
 compute the same numbers."""
@@ -99,19 +121,34 @@ class KeptRows:
             self._most = 0
 
 
+def rows_bytes(table: Table, cache: int) -> int:
+    """Most bytes that the rows of a policy may take beside a cache of so many bytes: what they need; 0 where that is
+    more than the cache and than most of the table, or more than most of the RAM that is free."""
+    facts, free = table.facts, available_bytes()
+    states = np.diff(facts.partition_ptr)
+    transition = np.dtype(_STATE).itemsize + facts.dtypes["probabilities"].itemsize
+    each = facts.max_successors * transition + 4 + facts.dtypes["rewards"].itemsize
+    needed = int((states * each).sum() + _PARTITION_BYTES * states.size)
+    most = max(cache, _LEAST_ROOM, int(_MOST_OF_TABLE * int(facts.partition_bytes.sum())))
+    if facts.n_states > np.iinfo(_STATE).max:
+        return 0
+    return 0 if needed > most or (free is not None and needed > _MOST_OF_FREE * free) else needed
+
+
 def policy_rows(rows: TableRows, policy: npt.NDArray[np.int32]) -> TableRows:
-    """One row per state, in arrays of their own."""
+    """One row per state, in arrays of their own; successors are states of the whole model, so that no halo is kept."""
     _, successor_ptr, successors, probabilities, rewards, _ = rows_of_policy(rows, policy)
+    numbers = np.concatenate([np.arange(rows.first, rows.first + rows.n, dtype=_STATE), rows.halo.astype(_STATE)])
     return rows._replace(
         actions=1,
         action_ptr=np.empty(0, np.uint32),
         successor_ptr=np.empty(0, np.uint32) if rows.width else successor_ptr,
-        successors=successors,
+        successors=numbers[successors],
         probabilities=probabilities,
         rewards=rewards,
         durations=np.empty(0),
         terminal=np.empty(0),
-        halo=rows.halo.copy(),
+        halo=np.empty(0, np.int64),
         boundary=np.empty(0, np.bool_),
     )
 

@@ -79,7 +79,7 @@ def test_the_period_of_a_chain_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_steps_alone_close_the_interval_where_rows_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ooc_mdp.average.engine.rows_bytes", lambda table, least: 0)
+    monkeypatch.setattr("ooc_mdp.average.engine.rows_bytes", lambda table, cache: 0)
     store = make_store(Case(cycle(7), partitions=3), tmp_path / "m.store")
     solution = solve(store, asked(1e-6))
     assert solution.outcome is Outcome.PROVED

@@ -77,7 +77,7 @@ def test_rows_that_take_too_much_memory_are_dropped(tmp_path: Path) -> None:
 
 
 def test_states_that_may_all_be_stayed_in_are_left_for_the_best_of_them(tmp_path: Path) -> None:
-    """A ring: stay for a reward, or move without one. Most policies have many recurrent classes; one gain is best."""
+    """A ring: stay for a reward, or move without one. Most policies have many recurrent classes; the gain is one."""
     rng, n = np.random.default_rng(0), 24
 
     def state(s: int) -> State:
