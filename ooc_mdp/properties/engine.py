@@ -150,8 +150,8 @@ class PropertySolve:
         """Certificate, values and policy; what there is where a limit ended the solve."""
         totals = self.state.totals or self.state.unfinished(outcome)
         solution = conclude_totals(self.state, totals, self.plan)
-        if self.state.totals is None or totals.found is None:
-            return solution
+        if totals.found is None:
+            return solution if self.decided is None else _with_known_values(solution, self.table, self.decided)
         if self.steps is not None:
             return _with_policy_of_first_step(solution)
         assert self.decided is not None  # the method has ended
@@ -255,6 +255,12 @@ def _with_decided(solution: Solution, table: AskedTable, decided: Decided) -> So
         value_lower=lower,
         value_upper=upper,
     )
+
+
+def _with_known_values(solution: Solution, table: AskedTable, decided: Decided) -> Solution:
+    """A solution without a proof, with the answers that the graph has decided."""
+    exact = table.to_source(decided_values(table, decided.ends))
+    return replace(solution, values=np.where(np.isnan(exact), solution.values, exact))
 
 
 def _with_policy_of_first_step(solution: Solution) -> Solution:

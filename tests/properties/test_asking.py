@@ -151,6 +151,15 @@ def test_what_is_no_question_is_refused(model: Path, tmp_path: Path, words: list
     assert message in ran.err.replace("\n", " ")
 
 
+def test_a_solve_without_a_proof_has_the_answers_that_the_graph_decides(model: Path, tmp_path: Path):
+    store = ooc_mdp.convert(model, tmp_path / "s")
+    solution = ooc_mdp.solve(store, RewardToGoal("goal", "steps", "min"), epsilon=1e-300)
+    assert solution.outcome is ooc_mdp.Outcome.PRECISION_LIMIT
+    assert solution.values[2] == math.inf
+    assert solution.certificate.error_bound == math.inf
+    assert solution.values[0] == pytest.approx(10, abs=1e-6)
+
+
 def test_the_same_goal_of_another_table_is_another_question(model: Path, tmp_path: Path):
     ooc_mdp.solve(ooc_mdp.convert(model, tmp_path / "s"), Reachability("goal"), output=tmp_path / "r")
     model.write_text(DRN.replace("lost", "goal"))
