@@ -62,7 +62,8 @@ class AskedTable(Table):
         return cls(table, _with_rewards(table.facts, table.annotations, None, ending=True), False, None, None)
 
     def with_ends(self, ends: Ends, penalty: float = 0.0) -> AskedTable:
-        """The same table with other ends."""
+        """The same table with other ends; its facts must allow for some."""
+        assert not self._same_rows
         return replace(self, ends=ends, penalty=penalty)
 
     @property
@@ -215,9 +216,9 @@ def asked_table(table: Table, record: Mapping[str, Any]) -> Table:
         ends = np.where(goal, GOAL, np.where(avoid, STOPPED, CONTINUES)).astype(np.uint8)
     if ends is None and model is None and sense == table.sense:
         return table
-    facts = table.facts
-    if model is not None or ends is not None:
-        facts = _with_rewards(facts, kept, model, ending=ends is not None or bool(record.get("infinite")))
+    facts, ending = table.facts, ends is not None or bool(record.get("infinite"))
+    if model is not None or ending:
+        facts = _with_rewards(facts, kept, model, ending)
     if probability:
         facts = replace(facts, reward_range=np.tile([0.0, 1.0], (table.n_partitions, 1)))
     about = {"table": table.fingerprint, "sense": sense, "probability": probability, "reward": model}
