@@ -94,12 +94,14 @@ def test_an_altered_index_is_refused_or_is_that_of_the_altered_model(model, form
     wide = Given(
         np.zeros((n, max(5, actions), n)), np.zeros((n, max(5, actions), n)), np.zeros((n, max(5, actions)), bool)
     )
-    for x, y in zip(*np.nonzero(model.available), strict=True):
+    named = set[tuple[int, int]]()
+    for x, y in np.argwhere(model.available).tolist():
         target = to if (x, y) == (s, a) else (x, y)
-        if not 0 <= target[0] < n or target[1] < 0 or wide.available[target]:
+        if not 0 <= target[0] < n or target[1] < 0 or target in named:
             with pytest.raises(InputError, match=r"_indices"):
                 opened(entered)
             return
+        named.add(target)
         wide.available[target] = True
         wide.P[target] = model.P[x, y]
         wide.R[target] = model.R[x] if model.R.ndim == 1 else model.R[x, y]
