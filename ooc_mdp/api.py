@@ -117,6 +117,7 @@ def _path(given: AnyPath | None) -> Path | None:
 def solve(
     table: Table | AnyPath | Arrays,
     criterion: Criterion | float | Arrays | None = None,
+    arrays_criterion: Criterion | float | None = None,
     *,
     discount: float | None = None,
     epsilon: float | None = None,
@@ -153,7 +154,8 @@ def solve(
         :func:`convert` makes a temporary store.
     criterion : what is asked (``docs/guides/which-question.md``): ``Discounted(0.95)``, ``TotalReward()``,
         ``FiniteHorizon(40)``, ``AverageReward()``, ``Reachability("done")`` or ``RewardToGoal("done", "steps")``
-        (``docs/guides/properties.md``); of arrays, ``solve(from_arrays(P, R), FiniteHorizon(40))``.
+        (``docs/guides/properties.md``); R, where the table is P.
+    arrays_criterion : the criterion, where R has its place: ``solve(P, R, FiniteHorizon(40))``.
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
     epsilon : target for ||V - V*||; 1e-4 of the value range by default. Of an average reward half the width of the
@@ -188,7 +190,7 @@ def solve(
     ------
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
-    rewards, question = rewards_apart(table, criterion)
+    rewards, question = rewards_apart(table, criterion, arrays_criterion)
     options = SolveOptions(
         criterion_of(question, discount),
         epsilon=epsilon,

@@ -43,22 +43,26 @@ def is_array(value: Any) -> bool:
     return isinstance(value, list | np.ndarray) or hasattr(value, "tocsr")
 
 
-def rewards_apart(table: Any, second: Any) -> tuple[Any, Any]:
-    """R and the criterion of ``solve(table, second)``: with P, the second is R; else it is the criterion.
+def rewards_apart(table: Any, second: Any, third: Any) -> tuple[Any, Any]:
+    """R and the criterion of ``solve(table, second, third)``: after P comes R, after any other table the criterion.
 
     Raises
     ------
-    OptionsError : P is given without an array of rewards.
+    OptionsError : P is given without an array of rewards, or two things follow another table.
     """
     if not is_array(table):
+        if third is not None:
+            raise OptionsError(
+                f"arrays_criterion is {described(third)}, which comes after arrays P and R, and the table is "
+                f"{described(table)}; give solve(table, FiniteHorizon(40))"
+            )
         return None, second
     if not is_array(second):
         raise OptionsError(
             f"solve: table is {described(table)}, but {described(second)} follows it, which is no array of rewards; "
-            "give solve(P, R, discount=0.9), or with another criterion a store, "
-            "solve(from_arrays(P, R), FiniteHorizon(40))"
+            "give solve(P, R, discount=0.9), or with another criterion solve(P, R, FiniteHorizon(40))"
         )
-    return second, None
+    return second, third
 
 
 @with_table_keywords

@@ -160,3 +160,14 @@ def test_an_infinite_reward_forbids_an_action_of_a_minimised_environment(tmp_pat
     solution = ooc_mdp.solve(store, discount=0.5, epsilon=1e-9)
     assert solution.values == pytest.approx([4.0], abs=1e-8)
     assert solution.actions.tolist() == [3]
+
+
+def test_arrays_are_solved_under_any_criterion_that_comes_third() -> None:
+    P, R = np.full((3, 2, 3), 1 / 3), np.array([[1.0, 0.0], [0.5, 2.0], [0.0, 0.25]])
+    horizon = ooc_mdp.FiniteHorizon(7)
+    solution = ooc_mdp.solve(P, R, horizon)
+    np.testing.assert_array_equal(solution.values, ooc_mdp.solve(ooc_mdp.from_arrays(P, R), horizon).values)
+    with pytest.raises(OptionsError, match=r"solve\(P, R, FiniteHorizon\(40\)\)"):
+        ooc_mdp.solve(P, horizon)
+    with pytest.raises(OptionsError, match=r"comes after arrays P and R.* give solve\(table, FiniteHorizon\(40\)\)"):
+        ooc_mdp.solve(ooc_mdp.from_arrays(P, R), R, horizon)

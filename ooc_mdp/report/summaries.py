@@ -128,7 +128,7 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         ("outcome", f"{figures['outcome']}: {message}"),
         ("method", f"{figures['method']} on {figures['device']}, {stages}{_asked(figures)}"),
         ("error", f"{_ERRORS[figures['quantity']].format(bound('error_bound'))} (target: {_target(figures)})"),
-        ("policy", f"loses at most {bound('policy_loss_bound')}"),
+        ("policy", _loss(figures)),
         ("residual", f"≤ {bound('residual_bound')}"),
         ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
                   f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"),
@@ -140,6 +140,11 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['solve_seconds']:.1f} s"),
     ]  # fmt: skip
+
+
+def _loss(figures: dict[str, Any]) -> str:
+    most = figures["policy_loss_bound"]
+    return "what it loses is not bounded" if most is None else f"loses at most {most:.3e}"
 
 
 def _asked(figures: dict[str, Any]) -> str:
