@@ -18,6 +18,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.stages import StageResults
 
 __all__ = [
+    "MAX_INITIAL",
     "Certificate",
     "InitialAnswer",
     "Outcome",
@@ -323,13 +324,15 @@ class Solution:
         return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING))
 
     def at_states(self, states: IntArray, sense: str, limits: tuple[float, float]) -> tuple[InitialAnswer, ...]:
-        """The answer at some states (the source's numbers), at most at the first MAX_INITIAL.
+        """The answer at some states (the source's numbers), at most at the first MAX_INITIAL; none of a gain.
 
         Parameters
         ----------
         sense : "max" or "min", of the table.
         limits : between which every answer lies.
         """
+        if self.certificate.quantity == "gain":
+            return ()  # it is one for all states
         below, above = self.certificate.error_lower, self.certificate.error_upper
         if sense == "min":
             below, above = -above, -below
@@ -347,8 +350,8 @@ class Solution:
         s, c = self.statistics, self.certificate
         gain = {} if self.gain is None else {"gain_lower": _number(c.lower), "gain_upper": _number(c.upper)}
         return {
-            "initial": [{name: _shown(x) for name, x in each._asdict().items()} for each in self.initial],
             **gain,
+            "initial": [{name: _shown(x) for name, x in each._asdict().items()} for each in self.initial],
             "outcome": self.outcome.value,
             "method": self.method,
             "device": self.device,

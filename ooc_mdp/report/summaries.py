@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.solution import MAX_INITIAL, Outcome
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable, shorten
 
@@ -75,18 +77,29 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
 
 def _initial_rows(answers: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """The answer at the initial states, one row each; the range of them where there are many."""
-
-    def interval(low: float, high: float) -> str:
-        return f"[{low:.12g}, {high:.12g}]"
-
     if len(answers) <= _MOST_INITIAL:
         return [
-            (f"state {each['state']}", f"{float(each['value']):.12g} in "
-             f"{interval(float(each['lower']), float(each['upper']))}")
+            (
+                "initial",
+                f"{float(each['value']):.12g} in {_interval(each['lower'], each['upper'])}, state {each['state']}",
+            )
             for each in answers
-        ]  # fmt: skip
+        ]
     low, high = min(float(each["lower"]) for each in answers), max(float(each["upper"]) for each in answers)
-    return [(f"{len(answers)} initial states", f"between {interval(low, high)}")]
+    many = f"the first {MAX_INITIAL:,}" if len(answers) == MAX_INITIAL else f"{len(answers)}"
+    return [("initial", f"in {_interval(low, high)}, {many} initial states")]
+
+
+def _interval(low: float | str, high: float | str) -> str:
+    """Of 12 digits, rounded outward."""
+    return f"[{_twelve_digits(float(low), ROUND_FLOOR)}, {_twelve_digits(float(high), ROUND_CEILING)}]"
+
+
+def _twelve_digits(x: float, rounding: str) -> str:
+    if x == 0 or not math.isfinite(x):
+        return f"{x:.12g}"
+    exact = Decimal(x)
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 11), rounding)):.12g}"
 
 
 def print_result(facts: dict[str, Any], option: str) -> None:

@@ -84,7 +84,7 @@ def test_one_command_answers_from_a_model_file(model: Path, words: list[str], va
 
 def test_the_answer_at_the_initial_state_is_printed_first_with_its_interval(model: Path):
     ran = ooc("solve", model, "--goal", "goal", "--sense", "min", "--epsilon", "1e-6")
-    assert re.match(r"state 0 +0\.5 in \[0\.4999\d*, 0\.50000\d*\]\n", ran.out)
+    assert re.match(r"initial +0\.5 in \[0\.4999\d*, 0\.50000\d*\], state 0\n", ran.out)
     assert "converted to a temporary store" in ran.err
 
 

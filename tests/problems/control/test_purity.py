@@ -230,7 +230,12 @@ def test_the_problems_that_are_built_in_are_pure(name):
     assert make_problem(name, {"grid": 3}).n_states > 0
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda file: file.stem)
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+CONTROL_EXAMPLES = [file for file in EXAMPLES if "problem = ControlProblem(" in file.read_text()]
+assert CONTROL_EXAMPLES
+
+
+@pytest.mark.parametrize("file", CONTROL_EXAMPLES, ids=lambda file: file.stem)
 def test_the_examples_of_the_documentation_are_pure(file):
     assert make_problem(file, {"grid": 3}).n_states > 0
 
