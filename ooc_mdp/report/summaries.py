@@ -99,7 +99,11 @@ def _twelve_digits(x: float, rounding: str) -> str:
     if x == 0 or not math.isfinite(x):
         return f"{x:.12g}"
     exact = Decimal(x)
-    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 11), rounding)):.12g}"
+    mantissa, exponent = f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 11), rounding):.11e}".split("e")
+    if -5 < int(exponent) < 12:
+        mantissa = f"{Decimal(mantissa).scaleb(int(exponent)):f}"
+    digits = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return digits if -5 < int(exponent) < 12 else f"{digits}e{int(exponent):+03d}"
 
 
 def print_result(facts: dict[str, Any], option: str) -> None:
