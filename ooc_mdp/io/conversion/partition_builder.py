@@ -11,6 +11,8 @@ Rows are checked here by the rules of `io/checked_rows.py`, whether a reader or 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -22,7 +24,7 @@ from ooc_mdp.model.state_order import StateOrder, partition_of
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 
-__all__ = ["build_partition", "local_successors"]
+__all__ = ["build_partition", "local_successors", "with_coupling"]
 
 _ROUND_UP = 1 + 1e-12
 _SPARSE = 4
@@ -57,34 +59,47 @@ def build_partition(
     check_rows(source, states, rows, n_states)
     probabilities, rewards = rows.probabilities.astype(dtype), _stored_rewards(rows, states, dtype, source)
     successors, halo = local_successors(order.to_store(rows.successors), p, order.partition_ptr)
-    n_own = states.size
-    owners = partition_of(order.partition_ptr, halo)
+    return with_coupling(
+        PartitionArrays(
+            action_ptr=rows.action_ptr,
+            successor_ptr=rows.successor_ptr,
+            successors=successors,
+            probabilities=probabilities,
+            rewards=rewards,
+            halo=halo,
+            coupling_partitions=np.empty(0, np.int64),
+            coupling_mass=np.empty(0),
+            row_sum_range=(1.0, 1.0),
+            terminal_rewards=rows.terminal_rewards,
+            durations=rows.durations,
+            initial_values=rows.initial_values,
+            action_labels=rows.action_labels,
+            original_state=states if order.state_order()["kind"] == "array" else None,
+        ),
+        p,
+        order.partition_ptr,
+    )
+
+
+def with_coupling(part: PartitionArrays, p: int, partition_ptr: IntArray) -> PartitionArrays:
+    """Partition p's arrays with its coupling row and the range of its row sums."""
+    owners = partition_of(partition_ptr, part.halo)
     partitions = np.union1d(owners, [p])
     mass, low, high = _row_masses(
-        rows.successor_ptr,
-        successors,
-        probabilities,
-        n_own,
+        part.successor_ptr,
+        part.successors,
+        part.probabilities,
+        int(partition_ptr[p + 1] - partition_ptr[p]),
         np.searchsorted(partitions, owners),
         int(np.searchsorted(partitions, p)),
         partitions.size,
-        np.empty(0) if rows.durations is None else rows.durations,
+        np.empty(0) if part.durations is None else part.durations,
     )
-    return PartitionArrays(
-        action_ptr=rows.action_ptr,
-        successor_ptr=rows.successor_ptr,
-        successors=successors,
-        probabilities=probabilities,
-        rewards=rewards,
-        halo=halo,
+    return replace(
+        part,
         coupling_partitions=partitions,
         coupling_mass=mass * _ROUND_UP,
         row_sum_range=(low, high) if low <= high else (1.0, 1.0),
-        terminal_rewards=rows.terminal_rewards,
-        durations=rows.durations,
-        initial_values=rows.initial_values,
-        action_labels=rows.action_labels,
-        original_state=states if order.state_order()["kind"] == "array" else None,
     )
 
 
