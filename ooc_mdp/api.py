@@ -38,7 +38,7 @@ from ooc_mdp.array_tables import from_arrays, is_array, open_model, rewards_apar
 from ooc_mdp.criteria import QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import INITIAL
-from ooc_mdp.model.criterion import Criterion, criterion_of, record_of
+from ooc_mdp.model.criterion import EVALUATED, Criterion, criterion_of, record_of
 from ooc_mdp.options import (
     DEFAULT_KERNEL,
     DEFAULT_PLACEMENT,
@@ -144,6 +144,7 @@ def solve(
     rebalance: bool = False,
     worker_timeout: float = DEFAULT_WORKER_TIMEOUT,
     stage: AnyPath | None = None,
+    policy: Any = None,
 ) -> Solution:
     """Solve the MDP of a table to a proved error, through a partition cache of bounded size.
 
@@ -181,6 +182,8 @@ def solve(
     workers, placement, rebalance, worker_timeout, stage : see :class:`~ooc_mdp.options.ClusterOptions`; cache and
         device memory are those of each worker. Worker processes run the calling script anew: call from under
         ``if __name__ == "__main__":``.
+    policy : evaluate this policy in place of solving for the best one: an action for each state, as an array; a
+        result, a solution, or the path of a result or a .npy file. What is proved then bounds the value of the policy.
 
     Returns
     -------
@@ -208,7 +211,9 @@ def solve(
     run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
     asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
     cluster = requested_cluster(asked)
-    return solve_with(lambda: _opened(table, rewards), options, run, cluster, progress=progress, note=note)
+    return solve_with(
+        lambda: _opened(table, rewards), options, run, cluster, policy=policy, progress=progress, note=note
+    )
 
 
 def solve_with(
@@ -217,6 +222,7 @@ def solve_with(
     run: RunOptions,
     cluster: ClusterOptions | None = None,
     *,
+    policy: Any = None,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Solution:
@@ -226,8 +232,11 @@ def solve_with(
     ----------
     table : opens the table, or computes a problem's; called once, after what can be refused was refused.
     cluster : how the solve is spread over several workers; None for a solve in this process.
+    policy : the one to evaluate; None to solve for the best one.
     """
     from ooc_mdp.backends.compiling import note_compiling
+    from ooc_mdp.policies.given import given_policy
+    from ooc_mdp.policies.table import policy_table
     from ooc_mdp.properties.table import AskedTable
     from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
@@ -236,16 +245,24 @@ def solve_with(
     if run.output is not None:
         refuse_busy(run.output)
     engine = _engine(options, run, cluster)
+    if policy is not None and cluster is not None:
+        raise OptionsError(
+            "a given policy is evaluated on one machine: leave out --workers and --scheduler, or --policy (in Python "
+            "workers, or policy)"
+        )
     say = note or (lambda _: None)
     with note_compiling(say):
-        opened = QUESTIONS[options.question.name].table(table(), record_of(options.question))
+        given = None if policy is None else given_policy(policy)
+        base = table()
+        evaluated = None if given is None else policy_table(base, given, say)
+        opened = QUESTIONS[options.question.name].table(evaluated or base, record_of(options.question))
         kept = opened.annotations
         initial = np.flatnonzero(kept.label(INITIAL)) if INITIAL in kept.labels else np.empty(0, np.int64)
-        solution = run_solve(opened, options, run, engine, watch=progress, note=say)
+        solution = run_solve(opened, options, run, engine, evaluated=evaluated, watch=progress, note=say)
     limits = opened.limits if isinstance(opened, AskedTable) else (-np.inf, np.inf)
     return replace(
         solution,
-        source_actions=source_actions(solution, opened),
+        source_actions=source_actions(solution, base),
         initial=solution.at_states(initial, opened.sense, limits),
     )
 
@@ -309,15 +326,17 @@ def verify(
     MemoryBudgetError : a partition, with what is recomputed of it, takes more than the RAM that is available.
     """
     from ooc_mdp.model.solution import Solution
+    from ooc_mdp.policies.table import evaluated_table
     from ooc_mdp.store.result import Result, unsaved_result
 
-    given = _opened(table)
     found = result if isinstance(result, Result | Solution) else open_result(result)
+    given, found = evaluated_table(_opened(table), found, note or (lambda _: None))
     record = found.criterion if isinstance(found, Solution) else found.identity
     question = question_of(record)
     of = question.table(given, record)
     opened = unsaved_result(found, of) if isinstance(found, Solution) else found
-    return question.verify(of, opened, progress, other_store=other_store, note=note)
+    checked = question.verify(of, opened, progress, other_store=other_store, note=note)
+    return replace(checked, evaluated_policy=record.get(EVALUATED))
 
 
 @check_types(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ooc_mdp.average.criterion import AverageReward
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.finite_horizon.criterion import FiniteHorizon
-from ooc_mdp.model.criterion import Criterion, Discounted, TotalReward, recorded_criterion
+from ooc_mdp.model.criterion import EVALUATED, Criterion, Discounted, TotalReward, recorded_criterion
 from ooc_mdp.properties.criterion import Reachability, RewardToGoal
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def question_of(record: Mapping[str, Any]) -> Question:
 
 def recorded_option(record: Mapping[str, Any]) -> str:
     """How the command line asks for what a checkpoint records."""
-    return question_of(record).criterion.recorded_option(record)
+    option = question_of(record).criterion.recorded_option(record)
+    return f"{option} --policy FILE" if EVALUATED in record else option
 
 
 def asked_criterion(given: Mapping[str, Any]) -> Criterion:

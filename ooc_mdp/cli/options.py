@@ -15,6 +15,14 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store dire
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Execute the file that a virtual store names, if it is unchanged since.")
 ]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RESULT|FILE.npy",
+        help="Evaluate this policy in place of solving for the best one: the policy of a result, or a .npy file with "
+        "an action for each state. What is proved bounds its value.",
+    ),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output by the complete new one.")
 ]

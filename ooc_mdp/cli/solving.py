@@ -18,7 +18,7 @@ from ooc_mdp.cli.choices import (
     SolveChoices,
     with_choices,
 )
-from ooc_mdp.cli.options import JsonOption, ModelArgument, OverwriteOption, StoreArgument, TrustOption
+from ooc_mdp.cli.options import JsonOption, ModelArgument, OverwriteOption, PolicyOption, StoreArgument, TrustOption
 from ooc_mdp.cli.tables import print_json
 
 __all__ = ["export", "solve", "verify"]
@@ -32,6 +32,7 @@ def solve(
     choices: SolveChoices,
     run: RunChoices,
     cluster: ClusterChoices,
+    policy: PolicyOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,7 +59,7 @@ def solve(
 
             stack.enter_context(silence_dask())
         table = partial(api.open_model, store, trust=trust, note=print_note)
-        solution = api.solve_with(table, options, around, spread, progress=line, note=print_note)
+        solution = api.solve_with(table, options, around, spread, policy=policy, progress=line, note=print_note)
     figures = solution.summary()
     if as_json:
         print_json(figures)

@@ -19,6 +19,7 @@ from ooc_mdp.arguments import real_number
 from ooc_mdp.errors import OptionsError
 
 __all__ = [
+    "EVALUATED",
     "Criterion",
     "Discounted",
     "Flag",
@@ -31,6 +32,9 @@ __all__ = [
     "recorded_criterion",
 ]
 
+EVALUATED = "evaluated_policy"
+"""Name under which the SHA-256 of a policy is recorded beside the criterion, where its value was asked for in place of
+the best one."""
 _MAX_SHOWN = 80
 """Characters of another identity that a message shows."""
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.stages import StageResults
 
@@ -281,6 +282,8 @@ class Solution:
         bound, asked = f"error at most {self.certificate.error_bound:.3g}", f"discount {self.discount}"
         if self.gain is not None:
             bound, asked = f"gain between {self.gain[0]!r} and {self.gain[1]!r}", "average reward"
+        if EVALUATED in self.criterion:
+            asked += ", value of the given policy"
         return (
             f"Solution({self.outcome.value}, {bound}, {self.values.size} states, {asked}, "
             f"{self.method} on {self.device})"

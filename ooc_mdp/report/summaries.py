@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.solution import MAX_INITIAL, Outcome
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable, shorten
@@ -144,8 +145,8 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
         *_gain(figures),
         ("outcome", f"{figures['outcome']}: {message}"),
         ("method", f"{figures['method']} on {figures['device']}, {stages}{_asked(figures)}"),
-        ("error", f"{_ERRORS[figures['quantity']].format(bound('error_bound'))} (target: {_target(figures)})"),
-        ("policy", _loss(figures)),
+        ("error", f"{_error(figures, figures['quantity'], bound('error_bound'))} (target: {_target(figures)})"),
+        ("policy", _policy(figures) or _loss(figures)),
         ("residual", f"≤ {bound('residual_bound')}"),
         ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
                   f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"),
@@ -162,6 +163,18 @@ def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str
 def _loss(figures: dict[str, Any]) -> str:
     most = figures["policy_loss_bound"]
     return "what it loses is not bounded" if most is None else f"loses at most {most:.3e}"
+
+
+def _error(figures: dict[str, Any], quantity: str, bound: str) -> str:
+    """What an error bound says: of the best value, or of that of a given policy."""
+    words = _ERRORS[quantity].format(bound)
+    return words.replace("*", "_π") if EVALUATED in figures else words
+
+
+def _policy(figures: dict[str, Any]) -> str | None:
+    """Of which given policy the value is; None where it is that of the best one."""
+    digest = figures.get(EVALUATED)
+    return None if digest is None else f"value of the given policy π (SHA-256 {digest}); no other was compared with it"
 
 
 def _asked(figures: dict[str, Any]) -> str:
@@ -304,13 +317,14 @@ def _spread(numbers: dict[str, Any], show: Any) -> str:
 
 def print_verification(figures: dict[str, Any]) -> None:
     """What a verification measured, from `Verification.summary`."""
-    error = _ERRORS["gain" if "gain_lower" in figures else "value"].format(f"{figures['error_bound']:.3e}")
+    error = _error(figures, "gain" if "gain_lower" in figures else "value", f"{figures['error_bound']:.3e}")
     verdict = "the certificate holds" if figures["holds"] else "THE CERTIFICATE DOES NOT HOLD"
     rows = [
         ("verdict", verdict),
         *_gain(figures),
         ("residual", f"{figures['residual']:.3e}, measured over all states"),
         ("error", f"{error} (certificate: {figures['claimed_bound']:.3e})"),
+        *([("value", text)] if (text := _policy(figures)) else []),
         ("policy", f"{figures['invalid_policy_states']:,} entries are no action of their state"),
         *([("violated", ", ".join(figures["violated_claims"]))] if figures["violated_claims"] else []),
         ("read", format_bytes(figures["bytes_read"])),

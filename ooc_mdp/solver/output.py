@@ -28,6 +28,7 @@ from ooc_mdp.model.method_record import MethodRecord, method_name
 from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.policies.given import GivenPolicy
 from ooc_mdp.store.checkpoint import (
     CheckpointWriteError,
     check_arrays,
@@ -63,7 +64,11 @@ TakeSnapshot = Callable[[], Snapshot | None]
 
 @contextmanager
 def open_output(
-    table: Table, criterion: Criterion, run: RunOptions, note: Callable[[str], None] = lambda _: None
+    table: Table,
+    criterion: Criterion,
+    run: RunOptions,
+    note: Callable[[str], None] = lambda _: None,
+    policy: GivenPolicy | None = None,
 ) -> Iterator[Output]:
     """The output of a solve, locked, with the table held open, for as long as it is worked on.
 
@@ -71,6 +76,7 @@ def open_output(
     ----------
     run : without an output nothing is saved.
     note : called with a sentence where a resumed solve begins, and where checkpoints cannot be written.
+    policy : the one whose value is asked for; None for the best.
 
     Raises
     ------
@@ -80,7 +86,8 @@ def open_output(
     with table.hold(), locked_output(run.output, partial(_check_places, run=run)):
         if run.trace is not None:
             check_trace(run.trace, run.overwrite, run.output)
-        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, **record_of(criterion)}, note)
+        asked = {**record_of(criterion), **({} if policy is None else policy.record)}
+        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, **asked}, note)
 
 
 def _check_places(output: Path, run: RunOptions) -> None:

@@ -18,6 +18,7 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
+from ooc_mdp.policies.table import PolicyTable
 from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.output import Output, Snapshot, open_output
 from ooc_mdp.solver.session import Clock, Progressing, Session
@@ -90,6 +91,7 @@ def run_solve(
     run: RunOptions | None,
     engine: Engine,
     *,
+    evaluated: PolicyTable | None = None,
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
@@ -98,6 +100,7 @@ def run_solve(
     Parameters
     ----------
     run : output, trace, limits; by default none of them.
+    evaluated : the rows of the policy whose value is asked for, of which `table` is made; None for the best value.
     watch : called with progress a few times a second.
     note : called with sentences: the memory plan before anything large is allocated, where a resumed solve begins, and
         what makes this one slow.
@@ -113,7 +116,8 @@ def run_solve(
     """
     run = run or RunOptions()
     engine.check(options, run)
-    with open_output(table, options.question, run, note) as output, ExitStack() as stack:
+    policy = None if evaluated is None else evaluated.policy
+    with open_output(table, options.question, run, note, policy) as output, ExitStack() as stack:
         finished = output.finished(options, lambda solution: engine.default_target(table, solution))
         if finished is not None:
             return finished
@@ -122,7 +126,13 @@ def run_solve(
         task = engine.begin(Job(table, options, run, output, stack, watch, note))
         with output.saved_on_damage(task.snapshot):
             outcome = task.run()
-        return output.finish(table, outcome, task.snapshot, lambda: task.conclude(outcome))
+
+        def conclude() -> Solution:
+            found = task.conclude(outcome)
+            return found if policy is None else policy.answered(found)
+
+        written = table if evaluated is None else evaluated.base
+        return output.finish(written, outcome, task.snapshot, conclude)
 
 
 def run_steps(work: Progressing, steps: Generator[None, None, Outcome], session: Session) -> Outcome:

@@ -22,6 +22,7 @@ from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.contraction import Contraction
+from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
@@ -73,12 +74,16 @@ class Verification:
     bytes_read: int
     gain: tuple[float, float] | None = None
     """Of an average reward: the gain of every state lies between these, as measured, in the source's sign."""
+    evaluated_policy: str | None = None
+    """SHA-256 of the given policy whose value the result is; None where it is that of the best one."""
 
     def summary(self) -> dict[str, Any]:
         """The figures as plain values."""
         gain = {} if self.gain is None else {"gain_lower": self.gain[0], "gain_upper": self.gain[1]}
+        evaluated = {} if self.evaluated_policy is None else {EVALUATED: self.evaluated_policy}
         return {
             **gain,
+            **evaluated,
             "holds": self.holds,
             "violated_claims": list(self.violated_claims),
             "residual": self.residual,

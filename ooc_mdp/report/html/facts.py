@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, WorkerStatistics
+from ooc_mdp.model.criterion import EVALUATED
+from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
 from ooc_mdp.options import format_bytes
 from ooc_mdp.report.html.section import Row, Section, Table
 from ooc_mdp.store.result import Result
@@ -57,7 +58,7 @@ def headline(solution: Solution) -> tuple[str, str, str]:
     c, outcome = solution.certificate, solution.outcome
     if not math.isfinite(c.error_bound):
         return _HEADLINES[outcome], "No bound on the error of the values is proved.", "bad"
-    proved = _PROVED[c.quantity].format(f"{c.error_bound:.3g}")
+    proved = _proved(solution, f"{c.error_bound:.3g}")
     known = value_range(solution)
     if solution.gain is not None:
         proved = f"the gain is between {solution.gain[0]!r} and {solution.gain[1]!r} in every state"
@@ -116,21 +117,38 @@ def _cache(summary: dict[str, Any]) -> str:
     return f"{format_bytes(summary['cache_bytes'])} ({min(share, 1.0):.0%} of the table)"
 
 
-def _interval(c: Certificate) -> Row:
+def _proved(solution: Solution, bound: str) -> str:
+    """What an error bound says: of the best value, or of that of a given policy."""
+    words = _PROVED[solution.certificate.quantity].format(bound)
+    return words.replace("*", "_π") if EVALUATED in solution.criterion else words
+
+
+def _policy(solution: Solution) -> Row:
+    digest = solution.criterion.get(EVALUATED)
+    if digest is None:
+        lost = _bound(solution.certificate.policy_loss_bound)
+        return Row("policy loss bound", f"the greedy policy loses at most {lost}")
+    return Row("policy", f"V_π is the value of the given policy π, of SHA-256 {digest}; no other was compared with it")
+
+
+def _interval(solution: Solution) -> Row:
+    c = solution.certificate
     if c.quantity == "gain":
         return Row("gain", f"between {c.lower!r} and {c.upper!r} in every state")
-    return Row("error interval", f"V* - V is between {c.error_lower:.3g} and {c.error_upper:.3g} (of a maximisation)")
+    value = "V_π" if EVALUATED in solution.criterion else "V*"
+    between = f"between {c.error_lower:.3g} and {c.error_upper:.3g}"
+    return Row("error interval", f"{value} - V is {between} (of a maximisation)")
 
 
 def certificate_section(result: Result, store: str | None) -> Section:
     """What is proved, and the command that proves it again."""
     c = result.solution.certificate
     shown = [
-        Row("error bound", _PROVED[c.quantity].format(_bound(c.error_bound))),
-        _interval(c),
+        Row("error bound", _proved(result.solution, _bound(c.error_bound))),
+        _interval(result.solution),
         Row("residual bound", f"the plain Bellman residual is at most {_bound(c.residual_bound)}"),
         Row("rounding bound", f"{_bound(c.rounding_bound)} of the error bound is an allowance for float64 rounding"),
-        Row("policy loss bound", f"the greedy policy loses at most {_bound(c.policy_loss_bound)}"),
+        _policy(result.solution),
         Row("target", f"{c.stopping_rule} {_bound(c.target)}"),
         Row("proof", c.proof),
     ]

@@ -1,0 +1,1 @@
+"""Policies that are given and evaluated, instead of solved for."""
