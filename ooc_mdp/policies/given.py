@@ -58,6 +58,7 @@ class GivenPolicy:
         How far the policy is from an optimal one is not known.
         """
         stages, actions = solution.stages, self.actions
+        proof = solution.certificate.proof.replace("V*", "V_π").replace("g*", "g_π")
         if stages is not None:
             stages = replace(stages, read_policy=lambda _: actions, policy_dtype=policy_type(int(actions.max()) + 1))
         return replace(
@@ -65,7 +66,7 @@ class GivenPolicy:
             policy=actions,
             stages=stages,
             criterion={**solution.criterion, **self.record},
-            certificate=replace(solution.certificate, policy_loss_bound=np.inf),
+            certificate=replace(solution.certificate, policy_loss_bound=np.inf, proof=proof),
         )
 
     def asked(self, solution: Solution) -> Solution:
