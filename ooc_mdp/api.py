@@ -24,6 +24,7 @@ from ooc_mdp.arguments import (
     MODEL,
     NOTHING,
     PATH,
+    POLICY,
     RESULT,
     SIZE,
     STARTS,
@@ -113,6 +114,7 @@ def _path(given: AnyPath | None) -> Path | None:
     placement=TEXT,
     rebalance=FLAG,
     stage=maybe(PATH),
+    policy=maybe(POLICY),
 )
 def solve(
     table: Table | AnyPath | Arrays,

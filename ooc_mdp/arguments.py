@@ -33,6 +33,7 @@ __all__ = [
     "NOTHING",
     "PARAMETERS",
     "PATH",
+    "POLICY",
     "RESULT",
     "SIZE",
     "SOURCE",
@@ -220,4 +221,9 @@ MODEL = Kind(
     _of_model,
 )
 RESULT = either(PATH, "Result", "Solution")
+POLICY = Kind(
+    lambda value: RESULT.accepts(value) or isinstance(value, list | tuple | np.ndarray),
+    "an array of whole numbers, one for each state, or a result, what solve returned, or the path of a result or .npy "
+    "file",
+)
 NOTHING = Kind(lambda value: value is None, "None")

@@ -42,7 +42,7 @@ ALSO: dict[str, str] = {
     "result": "text", "output": "text",
     "trace": "text", "stage": "text", "rewards": "text", "format": "text", "reward_model": "text", "problem": "text",
     "workers": "text", "device": "text", "dtype": "text", "grid": "list",
-    "partition_grid": "list", "partition_shape": "list", "file": "text", "cache_sweep": "text",
+    "partition_grid": "list", "partition_shape": "list", "file": "text", "cache_sweep": "text", "policy": "list",
     "rows": "function list", "env": "", "sizes": "text list", "priorities": "text list", "methods": "text list",
 }  # fmt: skip
 """Kinds of values of WRONG that an argument accepts, or that are refused for what they say and not for their type."""

@@ -103,8 +103,8 @@ def given_policy(given: Any) -> GivenPolicy:
     """
     where = "the policy"
     if isinstance(given, str | PathLike):
-        where = fspath(given)
-        given = _read(Path(where))
+        where = f"the policy {fspath(given)}"
+        given = _read(Path(given))
     if isinstance(given, Result):
         given = given.solution
     if isinstance(given, Solution):
@@ -144,9 +144,11 @@ def _read(path: Path) -> Any:
         loaded = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         why = getattr(error, "strerror", None) or error
-        raise OptionsError(f"{path} is neither a result nor a .npy file with an action for each state: {why}") from None
+        raise OptionsError(
+            f"the policy {path} is neither a result nor a .npy file with an action for each state: {why}"
+        ) from None
     if not isinstance(loaded, np.ndarray):
-        raise OptionsError(f"{path} holds several arrays; give a .npy file, which holds one")
+        raise OptionsError(f"the policy {path} holds several arrays; give a .npy file, which holds one")
     return loaded
 
 
