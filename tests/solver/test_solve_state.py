@@ -14,6 +14,7 @@ import pytest
 import ooc_mdp
 from ooc_mdp.backends.base import FinishedVisit, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.model.criterion import Discounted
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
@@ -146,7 +147,7 @@ def test_what_is_settled_is_swept_no_further_and_otherwise_exactly_as_often_as_a
 def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store, tmp_path: Path) -> None:
     with ExitStack() as stack:
         asked = RunOptions(tmp_path / "r", checkpoint_interval=0.0)
-        session = Session(stack.enter_context(open_output(store, 0.9, asked)), asked)
+        session = Session(stack.enter_context(open_output(store, Discounted(0.9), asked)), asked)
         state = started(store, stack)
 
         def sweep() -> None:
