@@ -55,6 +55,8 @@ def print_store(figures: dict[str, Any], as_json: bool) -> None:
         return
     print_inspection(figures)
     if "base" in figures:
-        print_line(f"rewards of its own for the transitions of {shorten(figures['base'])}, which are counted above")
+        print_line(
+            f"rewards of its own for the transitions of {shorten(figures['base'], 1000)}, which are counted above"
+        )
     if figures.get("virtual"):
         print_line(f"virtual: computed on demand, by {shorten(figures['provenance']['device'])}")
