@@ -61,9 +61,8 @@ class GainBounds:
         slack = _OUTWARD * float(max(np.abs(least).max(initial=0.0), np.abs(largest).max(initial=0.0)))
         up = self._most(largest) - least + slack
         down = self._most(-least) + largest + slack
-        self.high += up
-        self.others += up
-        self.low -= down
+        for bounds, change, outward in ((self.high, up, np.inf), (self.others, up, np.inf), (self.low, -down, -np.inf)):
+            bounds[:] = np.nextafter(bounds + change, outward)
 
     def evaluated(self, low: FloatArray, high: FloatArray) -> None:
         """x of the policy lies between these in each partition, at the values after the last `moved`."""

@@ -69,9 +69,8 @@ def prove_differing(run: AverageIteration) -> Work[Differing | None]:
     yield from _until_closed(run, dirty, prune)
     if not (least.any() and largest.any()):
         return None
-    # x of the policy's row is less than the best by no more than the margin of `improve`, four roundings.
     below = float(run.advantage[least > 0].max()) + 2 * run.rounding
-    above = float(run.advantage[largest > 0].min()) - 6 * run.rounding
+    above = float(run.advantage[largest > 0].min()) - (run.margin + 2 * run.rounding)
     return Differing(below, int(least.sum()), above, int(largest.sum())) if below < above else None
 
 

@@ -130,6 +130,8 @@ class AverageIteration:
     history: HistoryRecorder = field(init=False)
     rounding: float = 0.0
     """Largest rounding of an x in the last reading."""
+    margin: float = 0.0
+    """By how much x of the policy may be less there than that of the best action, rounding apart."""
     changed: int = 0
     """States whose action the last reading changed."""
     classes: _Classes = field(default_factory=lambda: _Classes())
@@ -190,9 +192,9 @@ class AverageIteration:
         due = self.bounds.others > self.bounds.interval[0] + 2 * self.epsilon
         if everything or not self.rows.complete:
             due[:] = True
-        margin, self.rounding, self.changed = _MARGIN * self.rounding, 0.0, 0
+        self.margin, self.rounding, self.changed = _MARGIN * self.rounding, 0.0, 0
         for p, rows, hit in self.tables.in_order(due, sweeps=True):
-            found = self._improve(rows, margin)
+            found = self._improve(rows)
             if found[5]:
                 raise _no_action(self.tables.source, p, int(found[5]) - 1)
             self.rows.take(p, rows, self.policy)
@@ -202,7 +204,7 @@ class AverageIteration:
             self._count(p, rows.n, hit)
             yield
 
-    def _improve(self, rows: TableRows, margin: float) -> FloatArray:
+    def _improve(self, rows: TableRows) -> FloatArray:
         """float64 [FOUND]: what all threads found, each in its share of the partition's states."""
         threads = min(self.threads.count, 1 + rows.n // _STATES_PER_THREAD)
         shares = np.linspace(0, rows.n, threads + 1).astype(np.int64)
@@ -210,7 +212,7 @@ class AverageIteration:
 
         def improve_share(i: int) -> None:
             share = int(shares[i]), int(shares[i + 1])
-            improve(rows, *share, self.values, self.policy, self.advantage, margin, self.sign, found[i])
+            improve(rows, *share, self.values, self.policy, self.advantage, self.margin, self.sign, found[i])
 
         self.threads.run(improve_share, threads)
         most = found.max(axis=0)

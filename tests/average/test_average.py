@@ -17,13 +17,15 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp import AverageReward
-from ooc_mdp.average.engine import METHOD, solve
+from ooc_mdp.average.differing import prove_differing
+from ooc_mdp.average.engine import METHOD, _start, solve
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference.average_reward import measure_gain
 from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.store import Store
+from ooc_mdp.undiscounted.tables import Streamed
 
 
 def asked(epsilon: float | None = None, **options: Any) -> SolveOptions:
@@ -137,6 +139,27 @@ def test_values_are_the_same_on_any_number_of_cores(tmp_path: Path, monkeypatch:
         monkeypatch.setattr("ooc_mdp.average.policy.os.cpu_count", lambda cores=cores: cores)
         found.append(solve(store, asked(1e-3)).values.tolist())
     assert found[0] == found[1]
+
+
+def test_a_policy_that_is_kept_by_a_wide_margin_shows_no_more_than_it_earns(tmp_path: Path) -> None:
+    """In state 1 the policy stays for 0.7; the row that pays 1 leads to state 0, where nothing is ever paid again."""
+    poor, rich = State((Action(0.0, {0: 1.0}),)), State((Action(1.0, {0: 1.0}), Action(0.7, {1: 1.0})))
+    store = make_store(Case(Model((poor, rich))), tmp_path / "s")
+    size = int(store.facts.partition_bytes.sum())
+    with Streamed(store, size, 2) as tables:
+        run = _start(tables, SolveOptions(AverageReward()), size, lambda: 0.0)
+        run.policy[:], run.rounding = [0, 1], 0.1
+        for _ in run._read(True):
+            pass
+        assert run.policy.tolist() == [0, 1]
+        steps = prove_differing(run)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as ended:
+            found = ended.value
+        run.threads.close()
+    assert found is None or found.largest <= 0.7
 
 
 def test_gains_that_differ_are_an_outcome_with_what_shows_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from exact_gains import KINDS, random_gain_model
@@ -72,3 +74,19 @@ def test_others_keep_the_upper_bound_where_only_the_policy_was_evaluated() -> No
     bounds.read(0, 1.0, 3.0, 2.5)
     bounds.evaluated(np.array([2.0]), np.array([2.1]))
     assert bounds.interval == (2.0, 2.5)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e12])
+def test_small_moves_of_large_bounds_are_rounded_outward(size: float) -> None:
+    """One partition that reads itself: where h moves by d in one state, x moves by no more than d either way."""
+    bounds = GainBounds(Coupling(np.array([0, 1]), np.array([0]), np.array([1.0])))
+    bounds.read(0, -size / 3, size / 3, size / 3)
+    exact = Fraction(size / 3)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        change = float(rng.uniform(0.1, 1)) * np.spacing(size / 3)
+        bounds.moved(np.array([0.0]), np.array([change]))
+        exact += Fraction(change)
+        assert Fraction(float(bounds.high[0])) >= exact
+        assert Fraction(float(bounds.others[0])) >= exact
+        assert Fraction(float(bounds.low[0])) <= -exact
