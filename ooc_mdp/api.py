@@ -237,6 +237,7 @@ def solve_with(
     policy : the one to evaluate; None to solve for the best one.
     """
     from ooc_mdp.backends.compiling import note_compiling
+    from ooc_mdp.model.solution import MAX_INITIAL
     from ooc_mdp.policies.given import given_policy
     from ooc_mdp.policies.table import policy_table
     from ooc_mdp.properties.table import AskedTable
@@ -259,7 +260,7 @@ def solve_with(
         evaluated = None if given is None else policy_table(base, given, say)
         opened = QUESTIONS[options.question.name].table(evaluated or base, record_of(options.question))
         kept = opened.annotations
-        initial = np.flatnonzero(kept.label(INITIAL)) if INITIAL in kept.labels else np.empty(0, np.int64)
+        initial = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
         solution = run_solve(opened, options, run, engine, evaluated=evaluated, watch=progress, note=say)
     limits = opened.limits if isinstance(opened, AskedTable) else (-np.inf, np.inf)
     return replace(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = ["INITIAL", "NO_ANNOTATIONS", "Annotations", "StateSet", "unknown_name"]
@@ -26,6 +26,8 @@ INITIAL = "init"
 class Annotations:
     """Of a model that has none; a table with some overrides all of it."""
 
+    n_states: int = 0
+    """Of the model, where there are labels."""
     labels: Sequence[str] = ()
     """Names of the labels."""
     table_rewards: str | None = None
@@ -35,9 +37,25 @@ class Annotations:
     rewards_chosen: bool = True
     """False where the source had several reward models and the table has none of them."""
 
-    def label(self, name: str) -> StateSet:
-        """bool [n_states]; the states with a label, in the source's order; OptionsError where there is none such."""
+    def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
+        """uint8 [ceil(n/8)]; one bit for each state, in the source's order, the first in the lowest bit of a byte.
+
+        Raises
+        ------
+        OptionsError : there is no such label.
+        """
         raise unknown_name("label", name, self.labels)
+
+    def label(self, name: str) -> StateSet:
+        """bool [n_states]; which states have a label; as :meth:`label_bits`."""
+        return np.unpackbits(self.label_bits(name), count=self.n_states, bitorder="little").view(np.bool_)
+
+    def first_states(self, name: str, most: int) -> IntArray:
+        """int64; the first states with a label, ascending, at most so many; as :meth:`label_bits`."""
+        bits = self.label_bits(name)
+        groups = np.flatnonzero(bits)[:most]
+        group, bit = np.nonzero(np.unpackbits(bits[groups, None], axis=1, bitorder="little"))
+        return (8 * groups[group] + bit)[:most]
 
     def rewards(self, name: str, first: int, end: int) -> FloatArray:
         """float64 [end - first]; rewards of rows, in the table's order, by one of `reward_models`."""

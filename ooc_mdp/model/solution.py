@@ -327,7 +327,7 @@ class Solution:
         return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING))
 
     def at_states(self, states: IntArray, sense: str, limits: tuple[float, float]) -> tuple[InitialAnswer, ...]:
-        """The answer at some states (the source's numbers), at most at the first MAX_INITIAL; none of a gain.
+        """The answer at some states (the source's numbers); none of a gain.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ class Solution:
         if sense == "min":
             below, above = -above, -below
         found = []
-        for state in states[:MAX_INITIAL].tolist():
+        for state in states.tolist():
             value = float(self.values[state])
             low, high = np.nextafter(value + below, -np.inf), np.nextafter(value + above, np.inf)
             if self.value_lower is not None and self.value_upper is not None:

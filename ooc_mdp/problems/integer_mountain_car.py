@@ -41,10 +41,9 @@ import numba
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.parameters import check_states, in_range
-from ooc_mdp.problems.problem import RowBounds
+from ooc_mdp.problems.problem import LabelFunction, RowBounds
 
 __all__ = ["IntegerMountainCar", "IntegerMountainCarOptions"]
 
@@ -101,9 +100,10 @@ class IntegerMountainCar:
         n = successors.size
         return Rows(action_ptr, np.arange(n + 1, dtype=np.int64), successors, np.ones(n), np.ones(n))
 
-    def labels(self, states: IntArray) -> dict[str, StateSet]:
+    @property
+    def labels(self) -> dict[str, LabelFunction]:
         """`goal`: the states at the right bound."""
-        return {"goal": states % self._positions == self._positions - 1}
+        return {"goal": lambda states: states % self._positions == self._positions - 1}
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option."""

@@ -3,19 +3,26 @@
 To add a problem, write one module with a class that satisfies :class:`Problem`. A problem owns no memory that
 grows with its number of states: every row is a function of the state and the parameters (randomness included:
 counter-based, never a stream), so partitions can be generated in parallel and again. A problem with labelled states
-has a method ``labels`` beside (`ooc_mdp.io.problem_labels`).
+has a property ``labels`` as well (`ooc_mdp.io.problem_labels`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ooc_mdp.model.mdp import IntArray, Rows
 
-__all__ = ["Problem", "RowBounds", "provenance_of"]
+__all__ = ["LabelFunction", "Problem", "RowBounds", "provenance_of"]
+
+LabelFunction = Callable[[IntArray], npt.NDArray[np.bool_]]
+"""Which of some states (int64 [n]) have a label (bool [n])."""
 
 
 @dataclass(frozen=True, slots=True)

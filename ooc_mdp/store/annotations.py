@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError
-from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations, StateSet, unknown_name
+from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations, unknown_name
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, SHA256, Rule, check_object, count, or_null
 from ooc_mdp.store.damage import REMEDY
@@ -152,6 +152,7 @@ class _StoredAnnotations(Annotations):
 
     def __init__(self, place: Path, attributes: Mapping[str, Any], group: SealedGroup) -> None:
         self._place, self._attributes, self._group = place, attributes, group
+        self.n_states: int = attributes["n_states"]
         self.labels: Sequence[str] = tuple(attributes["labels"])
         self.reward_models: Sequence[str] = tuple(attributes["reward_models"])
         self.table_rewards: str | None = attributes["table_rewards"]
@@ -174,15 +175,14 @@ class _StoredAnnotations(Annotations):
             wrong = sorted(name for name in {*given, *expected} if given.get(name) != expected.get(name))
             raise SealError(f"its arrays {', '.join(wrong)} are not those of its labels and reward models")
 
-    def label(self, name: str) -> StateSet:
-        """Read a label's bits."""
+    def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
+        """Read a label."""
         if name not in self.labels:
             raise unknown_name("label", name, self.labels)
         try:
-            bits = self._group.read(f"label_{self.labels.index(name)}")
+            return self._group.read(f"label_{self.labels.index(name)}")
         except SealError as error:
             raise _damaged(self._place, error) from error
-        return np.unpackbits(bits, count=self._attributes["n_states"], bitorder="little").view(np.bool_)
 
     def rewards(self, name: str, first: int, end: int) -> FloatArray:
         """Read rewards of some rows."""

@@ -11,6 +11,7 @@ from command_line import ooc
 
 import ooc_mdp
 from ooc_mdp import Reachability, RewardToGoal
+from ooc_mdp.errors import OptionsError
 
 PROBLEM = """
 from ooc_mdp import Axis, ControlProblem
@@ -68,3 +69,20 @@ def test_the_steps_to_the_goal_of_the_integer_mountain_car_are_its_totals(tmp_pa
     finite = np.isfinite(steps.values)
     np.testing.assert_allclose(steps.values[finite], totals.values[finite], atol=2e-6)
     np.testing.assert_allclose(steps.values[finite], np.rint(steps.values[finite]), atol=1e-6)
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_the_first_states_of_a_label_are_found(tmp_path: Path, virtual: bool):
+    (tmp_path / "cart.py").write_text(PROBLEM)
+    store = ooc_mdp.generate(tmp_path / "cart.py", tmp_path / "s", {"grid": "5,3"}, virtual=virtual, partitions=2)
+    for label in store.annotations.labels:
+        for most in (0, 1, 4, 100):
+            assert store.annotations.first_states(label, most).tolist() == where(store, label)[:most]
+
+
+@pytest.mark.parametrize(("body", "said"), [("1 / (x[0] - 0.5) > 3", "division by zero in is_goal"), ("x.y > 0", "y")])
+def test_a_goal_that_cannot_be_computed_is_refused_before_the_table_is(tmp_path: Path, body: str, said: str):
+    (tmp_path / "cart.py").write_text(PROBLEM.replace("return x[0] > 0.75", f"return {body}"))
+    with pytest.raises(OptionsError, match=said):
+        ooc_mdp.generate(tmp_path / "cart.py", tmp_path / "s", {"grid": "5,3"}, partitions=2)
+    assert not (tmp_path / "s").exists()

@@ -119,8 +119,8 @@ def _write(
         open_journal(root, header, options.resume) as run.journal,
     ):
         schema = known_schema(problem, options.stored_dtype)
-        write_store(root, order, arrays, description, schema, executor, progress, run.journal)
         labels = packed_labels(problem)
+        write_store(root, order, arrays, description, schema, executor, progress, run.journal)
         if labels:
             attributes = group_attributes(root)
             sizes = problem.n_states, int(attributes["table"]["n_rows"])

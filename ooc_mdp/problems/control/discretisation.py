@@ -22,10 +22,10 @@ from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
-from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, compile_rows
+from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, compile_goal, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
 from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states, in_range, parse_parameters
-from ooc_mdp.problems.problem import RowBounds
+from ooc_mdp.problems.problem import LabelFunction, RowBounds
 from ooc_mdp.quoting import quote, shorten
 
 __all__ = ["DiscretisationOptions", "DiscretisedProblem", "discretise"]
@@ -104,20 +104,40 @@ class DiscretisedProblem:
         index = np.stack(np.unravel_index(states, self.points), axis=1)
         return np.array([axis.low for axis in self.problem.axes]) + index * np.array(self.steps)
 
-    def labels(self, states: IntArray) -> dict[str, StateSet]:
+    @property
+    def labels(self) -> dict[str, LabelFunction]:
         """`boundary`: on a bound of an axis beyond which the process ends; `init`: nearest to the initial state;
         `goal`: where the problem states its goal. Each where the problem has such states."""
-        found, axes = {}, self.problem.axes
-        index = np.stack(np.unravel_index(states, self.points), axis=1)
-        ending = [i for i, axis in enumerate(axes) if not axis.periodic and not axis.clipped]
-        if ending:
-            last = np.array(self.points)[ending] - 1
-            found["boundary"] = ((index[:, ending] == 0) | (index[:, ending] == last)).any(axis=1)
+        found: dict[str, LabelFunction] = {}
+        if any(not axis.periodic and not axis.clipped for axis in self.problem.axes):
+            found["boundary"] = self._on_boundary
         if self.problem.initial_state is not None:
-            found["init"] = states == self._nearest(self.problem.initial_state)
+            first = self._nearest(self.problem.initial_state)
+            found["init"] = lambda states: states == first
         if self.problem.is_goal is not None:
-            is_goal, p = self.problem.is_goal, self.problem.parameters
-            found["goal"] = np.array([bool(is_goal(tuple(x), p)) for x in self.coordinates(states).tolist()])
+            found["goal"] = self._at_goal
+        return found
+
+    def _on_boundary(self, states: IntArray) -> StateSet:
+        found = np.zeros(states.size, np.bool_)
+        for axis, n, stride in zip(self.problem.axes, self.points, self.strides, strict=True):
+            if not axis.periodic and not axis.clipped:
+                index = states // stride % n
+                found |= (index == 0) | (index == n - 1)
+        return found
+
+    def _at_goal(self, states: IntArray) -> StateSet:
+        found = np.zeros(states.size, np.bool_)
+        grid, _, parameters = self.kernel_arguments()
+        try:
+            compile_goal(self.problem)(states, grid, parameters, found)
+        except (NumbaError, UnsupportedBytecodeError) as error:
+            raise not_compilable(self.problem, error) from error
+        except (ArithmeticError, ValueError) as error:
+            raise OptionsError(
+                f"problem {self.name!r}: {type(error).__name__}: {error} in is_goal at one of the states from "
+                f"{self._place(states[0])} to {self._place(states[-1])}"
+            ) from error
         return found
 
     def _nearest(self, state: State) -> int:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import register_jitable
@@ -41,6 +42,7 @@ __all__ = [
     "Point",
     "RowArrays",
     "cache_by_functions",
+    "compile_goal",
     "compile_point",
     "compile_rows",
     "compiled_function",
@@ -259,6 +261,21 @@ def _compile_trajectory(point: Point) -> Callable[..., Any]:
         return x, ended, time, earned, steps
 
     return trajectory
+
+
+@cache_by_functions
+def compile_goal(problem: ControlProblem) -> Callable[[IntArray, Grid, Any, npt.NDArray[np.bool_]], None]:
+    """The kernel mark(states, grid, p, found) of a problem with `is_goal`: in which of int64 [n] states that holds."""
+    assert problem.is_goal is not None
+    is_goal = compiled_function(problem.is_goal)
+
+    @njit(nogil=True)
+    def mark(states, grid, p, found):
+        for n in range(states.size):
+            found[n] = bool(is_goal(grid_point(states[n], grid), p))
+
+    kernel: Callable[..., None] = mark
+    return kernel
 
 
 @cache_by_functions

@@ -35,7 +35,6 @@ from typing import Any, Literal
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.counter_random import bits_below
 from ooc_mdp.problems.gridworlds.cells import (
@@ -48,7 +47,7 @@ from ooc_mdp.problems.gridworlds.cells import (
     moves,
 )
 from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, check_states, in_range
-from ooc_mdp.problems.problem import RowBounds
+from ooc_mdp.problems.problem import LabelFunction, RowBounds
 
 __all__ = ["Gridworld", "GridworldOptions", "reward_states"]
 
@@ -132,9 +131,10 @@ class Gridworld:
             cells, self.n_states, bits, self.options.reward_states, _LOWEST_REWARD, _HIGHEST_REWARD, seed
         )
 
-    def labels(self, states: IntArray) -> dict[str, StateSet]:
+    @property
+    def labels(self) -> dict[str, LabelFunction]:
         """`goal`: the cells that pay."""
-        return {"goal": self.cell_rewards(states) > 0}
+        return {"goal": lambda states: self.cell_rewards(states) > 0}
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option, the number of reward states resolved."""

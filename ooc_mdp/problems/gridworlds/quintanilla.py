@@ -21,12 +21,11 @@ from typing import Any, Literal
 import numba
 import numpy as np
 
-from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.problems.counter_random import draw, stream_key, unit
 from ooc_mdp.problems.gridworlds.cells import PLACE, cell_axes, check_grid, four_action_ptr, moves
 from ooc_mdp.problems.parameters import check_states
-from ooc_mdp.problems.problem import RowBounds
+from ooc_mdp.problems.problem import LabelFunction, RowBounds
 
 __all__ = ["QuintanillaOptions", "QuintanillaWorld"]
 
@@ -90,9 +89,10 @@ class QuintanillaWorld:
         """float64 [n]: R(s) of each of `states` (int64 [n])."""
         return _scattered_rewards(check_states(states, self.n_states, self.name), np.uint64(self.options.seed))
 
-    def labels(self, states: IntArray) -> dict[str, StateSet]:
+    @property
+    def labels(self) -> dict[str, LabelFunction]:
         """`goal`: the cells that pay."""
-        return {"goal": self.cell_rewards(states) > 0}
+        return {"goal": lambda states: self.cell_rewards(states) > 0}
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """Every option."""
