@@ -3,8 +3,8 @@
     Table ─┬─ facts    sizes, types, ranges, coupling: a few numbers per partition, in RAM; a value that others replace
            └─ methods  one partition's table, from a store on disk or computed on demand; any thread
 
-Whatever wraps a table replaces the facts that differ and reads through the other one. Solver, stager, verification and
-results know nothing else of it. To add a table, derive from :class:`Table` and have
+What is made of another table (:class:`DerivedTable`) replaces the facts that differ and reads through it. Solver,
+stager, verification and results know nothing else of it. To add a table, derive from :class:`Table` and have
 ``tests/io/test_recomputed_table.py`` compare its partitions with a store's.
 """
 
@@ -25,7 +25,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable, RawPartition, Stor
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.runtime.arena import TableMemory
 
-__all__ = ["Loader", "Table", "TableFacts"]
+__all__ = ["DerivedTable", "Loader", "Table", "TableFacts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,3 +205,45 @@ class Table(ABC):
     @abstractmethod
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the order of partitions, in the source's order of states; `values` itself if both are the same."""
+
+
+class DerivedTable(Table):
+    """A table that is made of another one partition by partition, with facts of its own.
+
+    What is not overridden is the other table's; to derive one, define `read`, `loader` and the facts.
+    """
+
+    base: Table
+
+    @property
+    def annotations(self) -> Annotations:
+        """Those of the other table."""
+        return self.base.annotations
+
+    def load_code(self) -> None:
+        """As the other table."""
+        self.base.load_code()
+
+    def hold(self) -> AbstractContextManager[None]:
+        """As the other table."""
+        return self.base.hold()
+
+    def contradictions(self, part: PartitionTable) -> Sequence[object]:
+        """Those of the other table's partition, which is read again."""
+        return self.base.contradictions(self.base.read(part.index)[0])
+
+    def contradictions_bytes(self) -> IntArray:
+        """Those of the other table, and its partition."""
+        return self.base.contradictions_bytes() + self.base.facts.partition_bytes
+
+    def action_counts(self, p: int) -> IntArray:
+        """As the other table."""
+        return self.base.action_counts(p)
+
+    def original_states(self, p: int) -> IntArray:
+        """As the other table."""
+        return self.base.original_states(p)
+
+    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """As the other table."""
+        return self.base.to_source(values)

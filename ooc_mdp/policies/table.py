@@ -10,10 +10,9 @@ table and of the policy together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from ooc_mdp.model.annotations import Annotations
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import Solution
-from ooc_mdp.model.table import Loader, Table, TableFacts
+from ooc_mdp.model.table import DerivedTable, Loader, Table, TableFacts
 from ooc_mdp.policies.given import GivenPolicy, recorded_policy
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.result import Result
@@ -44,7 +43,7 @@ each row of the other table."""
 
 
 @dataclass(frozen=True, eq=False)
-class PolicyTable(Table):
+class PolicyTable(DerivedTable):
     """The rows of a policy; made by :func:`policy_table`."""
 
     base: Table
@@ -72,37 +71,13 @@ class PolicyTable(Table):
         """Those of the other table, with the rewards of the policy's rows."""
         return _PolicyAnnotations(self)
 
-    def load_code(self) -> None:
-        """As the other table; what selects rows was called by the first pass."""
-        self.base.load_code()
-
-    def hold(self) -> AbstractContextManager[None]:
-        """As the other table."""
-        return self.base.hold()
-
     def checking_sha256(self) -> Table:
         """The same rows of the other table, checked."""
         return replace(self, base=self.base.checking_sha256())
 
-    def contradictions(self, part: PartitionTable) -> Sequence[object]:
-        """Those of the other table's partition, which is read again."""
-        return self.base.contradictions(self.base.read(part.index)[0])
-
-    def contradictions_bytes(self) -> IntArray:
-        """Those of the other table, and its partition."""
-        return self.base.contradictions_bytes() + self.base.facts.partition_bytes
-
     def action_counts(self, p: int) -> IntArray:
         """int64 [n]; 1 where the policy has an action, else 0."""
         return (self.actions[_own(self.facts, p)] >= 0).astype(np.int64)
-
-    def original_states(self, p: int) -> IntArray:
-        """As the other table."""
-        return self.base.original_states(p)
-
-    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As the other table."""
-        return self.base.to_source(values)
 
 
 def policy_table(table: Table, policy: GivenPolicy, note: Callable[[str], None] = lambda _: None) -> PolicyTable:

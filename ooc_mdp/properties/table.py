@@ -11,8 +11,7 @@ table and of the question together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from ooc_mdp.model.annotations import Annotations, StateSet
 from ooc_mdp.model.criterion import recorded_criterion
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table import Loader, Table, TableFacts
+from ooc_mdp.model.table import DerivedTable, Loader, Table, TableFacts
 from ooc_mdp.properties.expression import states_where
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.seal import hash_of
@@ -41,7 +40,7 @@ _OWN = "table"
 
 
 @dataclass(eq=False)
-class AskedTable(Table):
+class AskedTable(DerivedTable):
     """A table as a question sees it; reads partitions of the other one."""
 
     base: Table
@@ -157,42 +156,9 @@ class AskedTable(Table):
             return super().read_field(name, p)
         return self.base.read_field(name, p)
 
-    @property
-    def annotations(self) -> Annotations:
-        """Those of the other table."""
-        return self.base.annotations
-
-    def load_code(self) -> None:
-        """As the other table."""
-        self.base.load_code()
-
-    def hold(self) -> AbstractContextManager[None]:
-        """As the other table."""
-        return self.base.hold()
-
     def checking_sha256(self) -> Table:
         """The same question to the other table, checked."""
         return replace(self, base=self.base.checking_sha256())
-
-    def contradictions(self, part: PartitionTable) -> Sequence[object]:
-        """Those of the other table's partition, which is read again."""
-        return self.base.contradictions(self.base.read(part.index)[0])
-
-    def contradictions_bytes(self) -> IntArray:
-        """Those of the other table, and its partition."""
-        return self.base.contradictions_bytes() + self.base.facts.partition_bytes
-
-    def action_counts(self, p: int) -> IntArray:
-        """As the other table."""
-        return self.base.action_counts(p)
-
-    def original_states(self, p: int) -> IntArray:
-        """As the other table."""
-        return self.base.original_states(p)
-
-    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As the other table."""
-        return self.base.to_source(values)
 
 
 def asked_table(table: Table, record: Mapping[str, Any]) -> Table:

@@ -26,10 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
-from ooc_mdp.model.annotations import Annotations
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
-from ooc_mdp.model.table import Loader, Table, TableFacts
+from ooc_mdp.model.table import DerivedTable, Loader, TableFacts
 from ooc_mdp.quoting import quote
 from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_load import LoadCheck
@@ -78,8 +77,10 @@ _CHUNK = (1 << 12, 1 << 20)
 """Least and most values of a chunk; between them, those of the largest partition, so that a load reads two at most."""
 
 
-class RewardStore(Table):
+class RewardStore(DerivedTable):
     """The transitions of a store with other rewards; see :func:`open_reward_store`."""
+
+    base: Store
 
     def __init__(self, path: Path, base: Store, group: SealedGroup, table: Mapping[str, Any], about: Any) -> None:
         self.path, self.base = path, base
@@ -121,11 +122,6 @@ class RewardStore(Table):
         except SealError as error:
             raise StoreError(f"{self.path} is damaged ({error}); {_REMEDY}") from error
         return values.astype(self.facts.dtypes[name], copy=False), n_bytes
-
-    @property
-    def annotations(self) -> Annotations:
-        """Those of the base: labels, initial states and its further reward models."""
-        return self.base.annotations
 
     def loader(self, device: str) -> Loader:
         """Tables are made in host memory, whatever the device."""
@@ -179,17 +175,9 @@ class RewardStore(Table):
         """What the table holds, in numbers; stored bytes are those of the base."""
         return inspect_reward_store(self.path, self.facts, self.base)
 
-    def original_states(self, p: int) -> IntArray:
-        """int64 [n]; the source's numbers of partition p's states."""
-        return self.base.original_states(p)
-
     def action_labels(self, p: int) -> IntArray | None:
         """int64 [m]; the source's numbers of partition p's actions; None if 0, 1, ... in each state."""
         return self.base.action_labels(p)
-
-    def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values in the order of partitions, in the source's order of states."""
-        return self.base.to_source(values)
 
 
 def _of_base(store: RewardStore, base: Store) -> RewardStore:
