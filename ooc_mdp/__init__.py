@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ooc_mdp.io.state_rows import StateRows
     from ooc_mdp.measuring import cache_sweep
     from ooc_mdp.model.criterion import Discounted, TotalReward
-    from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+    from ooc_mdp.model.solution import Certificate, Outcome, Solution
+    from ooc_mdp.model.statistics import SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.properties.criterion import Reachability, RewardToGoal
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
@@ -94,7 +95,8 @@ _ROOMS = {
     "ooc_mdp.io.state_rows": ("StateRows",),
     "ooc_mdp.measuring": ("cache_sweep",),
     "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
-    "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution", "SolveStatistics"),
+    "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution"),
+    "ooc_mdp.model.statistics": ("SolveStatistics",),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.properties.criterion": ("Reachability", "RewardToGoal"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),

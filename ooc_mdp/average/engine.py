@@ -16,14 +16,15 @@ from ooc_mdp.average.criterion import AverageReward
 from ooc_mdp.average.iteration import AverageIteration, default_gain_target
 from ooc_mdp.average.kernels import FOUND, any_row_leaves, improve, measure, policy_leaves, relax
 from ooc_mdp.average.policy import EVALUATION_BYTES, KeptRows, policy_rows, rows_bytes
-from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
+from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.backends.cpu.rows import MIN_MASS
 from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.facts import check_reward_range
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
@@ -140,13 +141,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, seconds: Callab
         tables=tables,
         epsilon=default_gain_target(table) if options.epsilon is None else options.epsilon,
         rows=KeptRows(table.facts.partition_ptr, rows_bytes(table, budget)),
-        counters=SolveStatistics(
-            n_states=table.n_states,
-            n_partitions=table.n_partitions,
-            cache_bytes=budget,
-            table_bytes=int(table.facts.partition_bytes.sum()),
-            source=table.facts.kind,
-        ),
+        counters=SolveStatistics.of_table(table.facts, budget),
         seconds=seconds,
         values=np.zeros(table.n_states),
     )
@@ -154,12 +149,7 @@ def _start(tables: Streamed, options: SolveOptions, budget: int, seconds: Callab
 
 def _load_code(table: Table, writes: bool, session: Session) -> Outcome | None:
     """Load compiled loops now, so that the plan counts them; the outcome that ended it between two of them."""
-    try:
-        with stoppable_compilation(lambda: session.ended() is not None):
-            _warm_up(table, writes)
-    except CompilationStopped:
-        return session.ended()
-    return None
+    return load_until(session.ended, lambda: _warm_up(table, writes))
 
 
 def _warm_up(table: Table, writes: bool) -> None:

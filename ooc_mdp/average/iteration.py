@@ -26,7 +26,8 @@ from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot

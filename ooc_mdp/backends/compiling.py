@@ -9,11 +9,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from numba.core.event import Listener, install_listener, start_event
 
-__all__ = ["COMPILING", "CompilationStopped", "compiling_kernels", "note_compiling", "stoppable_compilation"]
+__all__ = [
+    "COMPILING",
+    "CompilationStopped",
+    "compiling_kernels",
+    "load_until",
+    "note_compiling",
+    "stoppable_compilation",
+]
+
+T = TypeVar("T")
 
 COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
 
@@ -75,6 +84,21 @@ class _Stop(Listener):
 
     def on_end(self, event: Any) -> None:
         """Nothing to do."""
+
+
+def load_until(ended: Callable[[], T | None], load: Callable[[], None]) -> T | None:
+    """Call what compiles and loads loops, until something asks it to end before a loop is compiled.
+
+    Returns
+    -------
+    What asked it to; None where everything is loaded.
+    """
+    try:
+        with stoppable_compilation(lambda: ended() is not None):
+            load()
+    except CompilationStopped:
+        return ended()
+    return None
 
 
 @contextmanager

@@ -33,7 +33,8 @@ from ooc_mdp.distributed.stragglers import LateJoiners, Stragglers
 from ooc_mdp.distributed.termination import SolveClock, confirm_quiescent
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OocMdpError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.solver.history import PartitionCounts
 
 __all__ = [

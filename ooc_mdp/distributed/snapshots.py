@@ -18,7 +18,7 @@ from ooc_mdp.distributed.messages import SnapshotRequest, Values, contiguous_run
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.method_record import MethodRecord
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.solver.history import HistoryRecorder
 

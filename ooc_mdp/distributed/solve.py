@@ -34,7 +34,8 @@ from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.criterion import Discounted, option_of
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.method_record import MethodRecord, Phase, method_name
-from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics, WorkerStatistics
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.statistics import SolveStatistics, WorkerStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import ClusterOptions, MethodName, RunOptions, SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan

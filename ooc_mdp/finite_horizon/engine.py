@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident
-from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
+from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.finite_horizon.backends import StageBackend, check_durations, stage_backend
 from ooc_mdp.finite_horizon.bounds import StageBounds
@@ -28,8 +28,9 @@ from ooc_mdp.finite_horizon.state import StageState, final_values
 from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.facts import MAX_VALUE, check_reward_range
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics, with_ends
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, with_ends
 from ooc_mdp.model.stages import StageResults
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import return_freed_memory
@@ -105,12 +106,7 @@ def _load_code(table: Table, backend: StageBackend, writes: bool, session: Sessi
     """Load compiled loops now, so that the plan counts them; the outcome that ended it between two of them."""
     if writes:
         import zarr.codecs  # noqa: F401
-    try:
-        with stoppable_compilation(lambda: session.ended() is not None):
-            backend.load_code(table)
-    except CompilationStopped:
-        return session.ended()
-    return None
+    return load_until(session.ended, lambda: backend.load_code(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +156,7 @@ def _start(job: Job, asked: FiniteHorizon, backend: StageBackend, plan: StagePla
         pieces=stack.enter_context(pieces),
         cache=cache,
         stager=stager,
-        counters=SolveStatistics(
-            n_states=table.n_states,
-            n_partitions=table.n_partitions,
-            cache_bytes=plan.cache_bytes,
-            table_bytes=int(facts.partition_bytes.sum()),
-            source=facts.kind,
-        ),
+        counters=SolveStatistics.of_table(facts, plan.cache_bytes),
         history=HistoryRecorder(cache.loads),
         seconds=session.clock.seconds,
         writes=job.writes,

@@ -20,7 +20,8 @@ from ooc_mdp.finite_horizon.criterion import FiniteHorizon
 from ooc_mdp.finite_horizon.plan import StagePlan
 from ooc_mdp.finite_horizon.schedule import Step
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.cache import PartitionCache

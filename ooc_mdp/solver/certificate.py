@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics, with_ends
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, with_ends
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory_plan import MemoryPlan

@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import SolveHistory, SolveStatistics
+from ooc_mdp.model.solution import SolveHistory
+from ooc_mdp.model.statistics import SolveStatistics
 
 __all__ = ["HISTORY_PREFIX", "MAX_ROWS", "HistoryRecorder", "HistoryRow", "PartitionCounts", "history_bytes", "row_of"]
 

@@ -25,7 +25,8 @@ from ooc_mdp.model.criterion import Criterion, other_identity, record_of
 from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.method_record import MethodRecord, method_name
-from ooc_mdp.model.solution import Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.policies.given import GivenPolicy

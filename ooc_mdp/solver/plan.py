@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ooc_mdp.backends.base import Backend, Features
-from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
+from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.backends.cpu.double_double import load_code as load_residuals
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.warm_up import small_models
@@ -125,16 +125,15 @@ def load_code(
     likely = options.effective_method == "policy-iteration" or (
         options.effective_method == "auto" and model.strongly_coupled
     )
-    try:
-        with stoppable_compilation(lambda: ended() is not None):
-            table.load_code()
-            backend.load_code(model, likely or (refines and backend.policy_rows is not None))
-            if refines:
-                for _, rows in small_models(model):
-                    load_residuals(rows)
-    except CompilationStopped:
-        return ended()
-    return None
+
+    def load() -> None:
+        table.load_code()
+        backend.load_code(model, likely or (refines and backend.policy_rows is not None))
+        if refines:
+            for _, rows in small_models(model):
+                load_residuals(rows)
+
+    return load_until(ended, load)
 
 
 def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool) -> SolvePlan:

@@ -23,7 +23,8 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, CacheSize, SolveOptions
 from ooc_mdp.scheduling.target import default_target

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from ooc_mdp.events import SolveProgress, SolveWatcher
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import RunOptions
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow
 from ooc_mdp.solver.output import Output, Snapshot, TakeSnapshot

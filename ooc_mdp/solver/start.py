@@ -10,7 +10,7 @@ from ooc_mdp.backends.base import Backend, Resident
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import SchedulerView, make_priority
@@ -68,13 +68,7 @@ def start(
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
     view = SchedulerView(cache.present, visited, lambda: target.threshold)
-    counters = SolveStatistics(
-        n_states=store.n_states,
-        n_partitions=p,
-        cache_bytes=cache.capacity,
-        table_bytes=plan.facts.table_bytes,
-        source=store.facts.kind,
-    )
+    counters = SolveStatistics.of_table(store.facts, cache.capacity)
     state = SolveState(
         table=store,
         plan=plan,

@@ -15,7 +15,7 @@ from ooc_mdp.backends.base import Backend, Evaluation, Improvement, Resident, Sw
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.method_record import MethodRecord, Phase
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import Priority

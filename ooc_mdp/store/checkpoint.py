@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.criterion import other_identity
 from ooc_mdp.model.method_record import MethodRecord
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.store.disk_errors import advice
 from ooc_mdp.store.mark import ForeignPathError

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.criterion import recorded_criterion
-from ooc_mdp.model.solution import Certificate, Outcome, Quantity, Solution, SolveHistory, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Quantity, Solution, SolveHistory
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import peak_bytes
 from ooc_mdp.store.attributes import STATE_ORDER

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
-from ooc_mdp.model.solution import SolveStatistics, WorkerStatistics
+from ooc_mdp.model.statistics import SolveStatistics, WorkerStatistics
 from ooc_mdp.store.closed_object import LIST, Rule, check_object, count, number, one_of
 
 __all__ = ["resumable_statistics_of", "statistics_of"]

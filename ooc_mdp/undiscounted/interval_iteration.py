@@ -17,7 +17,8 @@ import numpy.typing as npt
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON

@@ -17,7 +17,7 @@ from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.rows import TableRows, table_rows
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.partition import Coupling
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Loader, Table
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.stager import Stager

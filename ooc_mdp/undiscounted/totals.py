@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.backends.compiling import CompilationStopped, stoppable_compilation
+from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.facts import check_reward_range
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics, with_ends
+from ooc_mdp.model.solution import Certificate, Outcome, Solution, with_ends
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
@@ -165,13 +166,7 @@ def start_iteration(
         tables=tables,
         neighbours=Neighbours(store.facts.coupling),
         options=options,
-        counters=SolveStatistics(
-            n_states=store.n_states,
-            n_partitions=store.n_partitions,
-            cache_bytes=budget,
-            table_bytes=int(store.facts.partition_bytes.sum()),
-            source=store.facts.kind,
-        ),
+        counters=SolveStatistics.of_table(store.facts, budget),
         values=np.zeros((store.n_states, 2)),
         seconds=seconds,
         dirty=np.ones(store.n_partitions, np.bool_),
@@ -183,12 +178,7 @@ def start_iteration(
 
 def load_code_of_totals(store: Table, writes: bool, session: Session) -> Outcome | None:
     """Call :func:`_warm_up`; the outcome that ended it between two functions that are compiled."""
-    try:
-        with stoppable_compilation(lambda: session.ended() is not None):
-            _warm_up(store, writes)
-    except CompilationStopped:
-        return session.ended()
-    return None
+    return load_until(session.ended, lambda: _warm_up(store, writes))
 
 
 def _warm_up(store: Table, writes: bool) -> None:

@@ -27,7 +27,7 @@ from ooc_mdp.distributed.messages import (
 )
 from ooc_mdp.distributed.partition_graph import partition_graph
 from ooc_mdp.distributed.snapshots import StartingPoint, ValueSnapshot
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solver.history import HistoryRecorder
 

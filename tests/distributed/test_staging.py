@@ -25,7 +25,8 @@ from ooc_mdp.distributed.messages import StagingCounts, Status
 from ooc_mdp.distributed.staging import NodeStaging
 from ooc_mdp.distributed.worker import run_worker
 from ooc_mdp.errors import DamagedStoreError, MemoryBudgetError, OptionsError, StoreError
-from ooc_mdp.model.solution import Outcome, WorkerStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import WorkerStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.store import Store
 from ooc_mdp.store.layout import READ_FIELDS

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import RunOptions
 from ooc_mdp.solver import session as session_module
 from ooc_mdp.solver.output import Output, Snapshot

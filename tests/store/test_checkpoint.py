@@ -16,7 +16,8 @@ from damage import damaged, flipped
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.method_record import MethodRecord, Phase
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.solver.session import Session
 from ooc_mdp.store.checkpoint import checkpoint_path, load_checkpoint, read_checkpoint, save_checkpoint
 from ooc_mdp.store.sealed_file import write_sealed_file

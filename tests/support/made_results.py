@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from solve_histories import history_of
 
-from ooc_mdp.model.solution import Certificate, Outcome, Solution, SolveStatistics
+from ooc_mdp.model.solution import Certificate, Outcome, Solution
 from ooc_mdp.model.state_order import GridOrder
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.store.result import Result
 
 __all__ = ["made_result"]

@@ -18,7 +18,7 @@ from ooc_mdp.backends.base import Evaluation, Improvement, Resident, VisitReport
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.priority import SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds

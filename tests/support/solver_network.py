@@ -33,7 +33,8 @@ from ooc_mdp.distributed.subscriptions import Send
 from ooc_mdp.distributed.termination import SolveClock
 from ooc_mdp.distributed.worker import WorkerOptions, run_worker
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.solution import Outcome, SolveStatistics
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.session import Session

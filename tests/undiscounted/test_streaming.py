@@ -9,7 +9,7 @@ import pytest
 from small_mdps import Case, make_store
 from store_models import random_model
 
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.store import Store
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work, finish
 

@@ -8,7 +8,7 @@ from typing import Any
 from bokeh.models import HoverTool
 from bokeh.palettes import Category10
 
-from ooc_mdp.model.solution import SolveStatistics
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.report.cache_curve import cache_curve
 from ooc_mdp.report.cache_sweep import CacheSweep
 from ooc_mdp.report.cache_trace import AccessTrace

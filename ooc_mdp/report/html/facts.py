@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.model.criterion import EVALUATED
-from ooc_mdp.model.solution import Outcome, Solution, WorkerStatistics
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.statistics import WorkerStatistics
 from ooc_mdp.options import format_bytes
 from ooc_mdp.report.html.section import Row, Section, Table
 from ooc_mdp.store.result import Result

@@ -22,7 +22,8 @@ pytest.importorskip("bokeh")
 
 import ooc_mdp
 from ooc_mdp.errors import InputError, MissingExtraError, OptionsError, StoreError
-from ooc_mdp.model.solution import Certificate, Outcome, SolveStatistics, WorkerStatistics
+from ooc_mdp.model.solution import Certificate, Outcome
+from ooc_mdp.model.statistics import SolveStatistics, WorkerStatistics
 from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep
 from ooc_mdp.report.cache_sweep_file import read_cache_sweep, write_cache_sweep
 from ooc_mdp.report.cache_trace import AccessTrace
