@@ -3,7 +3,7 @@
     V_t(s) = max E[ sum over u = t .. T-1 of g^(u-t) r_u  +  g^(T-t) final(s_T) ],      t = 0 .. T,  0 <= g <= 1
 
 Stage t is the one with T - t stages to go: 0 is the first, and V_T are the final values. A state without actions is
-worth its terminal reward in every stage, the last included.
+valued at its terminal reward in every stage, the last included.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FiniteHorizon:
     ----------
     stages : T, at least 1.
     discount : of each stage, at least 0 and at most 1.
-    final_values : what a state with actions is worth after the last stage, in the source's order: an array, of the
+    final_values : the value of a state with actions after the last stage, in the source's order: an array, of the
         grid's shape or flat; a result, or what :func:`ooc_mdp.solve` returned, whose values are taken; or the path of
         a result or of a .npy file. 0 by default.
     kept_stages : stages from 0 to T whose values are kept. Those of the first stage always are.

@@ -178,7 +178,7 @@ class _Induction:
     def _back_up(
         self, following: FloatArray, stage: int, done: int, bounds: StageBounds, watch: Watcher | None
     ) -> tuple[FloatArray, _Stage]:
-        """The values of a stage, and what its policy is worth beside them."""
+        """The values of a stage, and what its policy loses against them."""
         policy = from_original(self.table, self.stages.policy(stage))
         if stage == 0 and not np.array_equal(policy, from_original(self.table, self.result.solution.policy)):
             self.exceeded.note("policy", 1.0, 0.0, 0.0)

@@ -120,7 +120,7 @@ def joined_rows(pieces: Sequence[Rows]) -> Rows:
 
 
 def _default(name: str, rows: Rows) -> npt.NDArray[Any]:
-    """What an optional array that a piece lacks stands for."""
+    """The entries of an optional array that a piece lacks."""
     if name == "durations":
         return np.ones(rows.n_rows)
     if name == "action_labels":

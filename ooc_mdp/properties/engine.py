@@ -42,7 +42,7 @@ from ooc_mdp.undiscounted.totals import (
 __all__ = ["PropertyEngine", "TotalRewardEngine", "bounded_values", "decided_values", "infinite_totals"]
 
 _SHARE = 1e-6
-"""The error that is asked for where nobody says, as a share of the range of the values."""
+"""The error that is asked for by default, as a share of the range of the values."""
 _DEPTH = 2
 """Partitions that are read at a time."""
 _PROOF = (

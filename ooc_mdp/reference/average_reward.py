@@ -4,7 +4,7 @@
 
 for any h, in every state s, also where the gain g* differs between states (Puterman 1994, theorem 8.5.5 and section
 9.4: both sides follow from the monotonicity of T). A step moves h by w max_a x_a with 0 < w < 1: that is a step of the
-model with P' = (1 - w) I + w P and r' = w r, which has no period. A row stands for p / sum p. Written to be read, not
+model with P' = (1 - w) I + w P and r' = w r, which has no period. A row represents p / sum p. Written to be read, not
 to be fast.
 """
 

@@ -32,7 +32,7 @@ def example():
 
 
 def test_the_example_with_small_stocks_sells_what_a_day_brings(tmp_path: Path) -> None:
-    """With stocks of 0 or 1 a unit of each product is ordered daily: it earns 1 unless nobody wants it."""
+    """With stocks of 0 or 1 a unit of each product is ordered daily: it earns 1 unless no customer comes."""
     P, R, states, actions = example().arrays(1)
     store = ooc_mdp.from_arrays(P, R, s_indices=states, a_indices=actions, path=tmp_path / "s", partitions=4)
     solution = ooc_mdp.solve(store, AverageReward(), epsilon=1e-9)

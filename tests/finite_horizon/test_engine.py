@@ -57,20 +57,20 @@ def check(seed: int) -> None:
 def lost_by_policies(solution: ooc_mdp.Solution, rows, exact, sense: str, discount: float) -> Fraction:
     """The most that a state of any stage loses by following the policies of the result, in rational arithmetic."""
     assert solution.stages is not None
-    worth, most = exact[-1], Fraction(0)
+    earned, most = exact[-1], Fraction(0)
     for stage in reversed(range(solution.stages.count)):
-        policy, following, worth = solution.stages.policy(stage), worth, []
+        policy, following, earned = solution.stages.policy(stage), earned, []
         for s in range(rows.n_states):
             if policy[s] < 0:
-                worth.append(exact[-1][s])
+                earned.append(exact[-1][s])
                 continue
             j = int(rows.action_ptr[s] + policy[s])
             span = range(rows.successor_ptr[j], rows.successor_ptr[j + 1])
             expected = sum(
                 (Fraction(float(rows.probabilities[k])) * following[rows.successors[k]] for k in span), Fraction(0)
             )
-            worth.append(Fraction(float(rows.rewards[j])) + Fraction(discount) * expected)
-        most = max(most, *(abs(a - b) for a, b in zip(worth, exact[stage], strict=True)))
+            earned.append(Fraction(float(rows.rewards[j])) + Fraction(discount) * expected)
+        most = max(most, *(abs(a - b) for a, b in zip(earned, exact[stage], strict=True)))
     return most
 
 

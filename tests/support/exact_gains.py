@@ -1,6 +1,6 @@
 """Exact gains of small MDPs: Howard's multichain policy iteration in rational arithmetic (Puterman 1994, 9.2.1).
 
-Also the random models that average rewards are tested on. A row stands for p / sum p.
+Also the random models that average rewards are tested on. A row represents p / sum p.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ def exact_gains(rows: Rows, sense: str = "max") -> list[Fraction]:
         if improved == policy:
             for s, actions in enumerate(table):
                 level = [_mean(row, gains) == gains[s] for row in actions]
-                worth = [row[0] + _mean(row, bias) if same else None for row, same in zip(actions, level, strict=True)]
-                best = max(w for w in worth if w is not None)
-                if best > worth[policy[s]]:
-                    improved[s] = worth.index(best)
+                action_values = [
+                    row[0] + _mean(row, bias) if same else None for row, same in zip(actions, level, strict=True)
+                ]
+                best = max(w for w in action_values if w is not None)
+                if best > action_values[policy[s]]:
+                    improved[s] = action_values.index(best)
         if improved == policy:
             return [sign * g for g in gains]
         policy = improved
