@@ -18,6 +18,7 @@ from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.statistics import SolveStatistics
+from ooc_mdp.runtime.threads import least_and_largest
 
 __all__ = [
     "MAX_INITIAL",
@@ -114,7 +115,8 @@ def with_ends(certificate: Certificate, values: FloatArray, sense: str) -> Certi
     below, above = certificate.error_lower, certificate.error_upper
     if sense == "min":
         below, above = -above, -below
-    lower, upper = float(values.min()) + below, float(values.max()) + above
+    least, largest = least_and_largest(values)
+    lower, upper = least + below, largest + above
     return replace(certificate, lower=float(np.nextafter(lower, -np.inf)), upper=float(np.nextafter(upper, np.inf)))
 
 

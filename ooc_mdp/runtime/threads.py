@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
-__all__ = ["map_on_threads", "slices"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["in_order", "least_and_largest", "map_on_threads", "slices"]
 
 _MOST = 16
 _STATES = 4 << 20
 """Elements of a slice: some ten milliseconds of copying."""
 
 _T = TypeVar("_T")
+_Found = TypeVar("_Found")
 
 
 def map_on_threads(work: Callable[[_T], object], items: Iterable[_T], most: int = _MOST) -> None:
@@ -29,7 +34,37 @@ def map_on_threads(work: Callable[[_T], object], items: Iterable[_T], most: int 
             pass
 
 
+def in_order(work: Callable[[_T], _Found], items: Iterable[_T], threads: int) -> Iterator[_Found]:
+    """What the work finds for each item, in the order of the items; on threads, some items ahead of the caller.
+
+    Raises what the work raises, of the first item where it does; of those after it none is begun then.
+    """
+    ahead: deque[Future[_Found]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="partitions") as pool:
+        try:
+            for item in items:
+                ahead.append(pool.submit(work, item))
+                if len(ahead) > 2 * threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def slices(length: int, size: int = _STATES) -> Iterator[slice]:
     """Cut an array of a length into slices."""
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
+
+
+def least_and_largest(values: npt.NDArray[Any]) -> tuple[float, float]:
+    """Of an array that is not empty; NaN where it has one."""
+    parts = list(slices(values.size))
+    ends = np.empty((2, len(parts)))
+
+    def look(i: int) -> None:
+        ends[:, i] = values[parts[i]].min(), values[parts[i]].max()
+
+    map_on_threads(look, range(len(parts)))
+    return float(ends[0].min()), float(ends[1].max())

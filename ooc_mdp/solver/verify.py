@@ -8,9 +8,10 @@ state's residual is computed from the stored values. Undiscounted results are ch
 
 from __future__ import annotations
 
+import os
+import queue
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +29,12 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import with_ends
 from ooc_mdp.model.table import Table
-from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS
+from ooc_mdp.runtime.memory import available_bytes
+from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS, MemoryPlan
+from ooc_mdp.runtime.threads import in_order, least_and_largest
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
 from ooc_mdp.solver.verify_memory import verification_plan
+from ooc_mdp.store.check_table import sums_of_rows
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.source_order import source_states
 
@@ -193,45 +197,99 @@ def _check_belongs(store: Table, result: Result, other_store: bool) -> None:
 
 
 def _verify(store: Table, result: Result, watch: Watcher | None, note: Callable[[str], None] | None) -> Verification:
-    row_sums = np.zeros(store.n_partitions)
     facts = ModelFacts.of(store.facts, result.solution.discount)
-    backend = CpuBackend()
-    layout = backend.layout(facts, Needs())
-    backend.load_code(facts, False)
     store.load_code()
-    plan = verification_plan(store, {name: size for name, size in layout.host.items() if name != "cache"})
+    threads, backend, plan = _measured_by(store, facts)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    values, policy = values_and_policy(store, result)
-    # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
-    measured_facts = replace(facts, contraction=replace(facts.contraction, row_sum=row_sums))
-    backend.start(measured_facts, layout, values, policy)
-    size = float(np.abs(values).max())
-    found = _Found(result)
-    with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(read_checked, store, 0)
-        for p in range(store.n_partitions):
-            table, n_bytes = following.result()
-            if p + 1 < store.n_partitions:
-                following = reader.submit(read_checked, store, p + 1)
-            found.bytes_read += n_bytes
-            longest, contraction = _contraction(table, facts.discount)
-            row_sums[p] = float(contraction.row_sum[0])
-            actions = store.action_counts(p)
-            own = policy[table.first_state : table.first_state + table.n_states]
-            wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
-            found.invalid_policy_states += int(wrong.sum())  # before measuring, which chooses where there is no policy
-            measured = rounded_up(backend.measure(backend.admit(backend.prepare(table)), 0.0)[0])
-            rewards, k = _reward_range(table, actions), np.array([longest])
-            rounding = ResidualBounds.rounding_of(contraction, rewards, k, size)
-            plain_rounding = ResidualBounds.rounding_of(contraction, rewards, k, size, True)
-            # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
-            apart = (2 * longest + 16) * _UNIT_ROUNDOFF * float(contraction.normaliser[0])
-            found.note(measured, rounding, plain_rounding, apart, int(store.original_states(p)[0]))
+    with closing(backend):
+        measuring = _Measuring(store, result, facts, backend, threads)
+        found = _Found(result)
+        for p, partition in enumerate(in_order(measuring.of, range(store.n_partitions), threads)):
+            found.note(partition)
             if watch is not None:
                 watch("verify", p + 1, store.n_partitions)
     return found.verification()
+
+
+def _measured_by(store: Table, facts: ModelFacts) -> tuple[int, CpuBackend, MemoryPlan]:
+    """Threads, as many as there are cores or RAM has room for; a backend with a workspace for each; and the plan."""
+    threads, available = min(os.cpu_count() or 1, store.n_partitions), available_bytes()
+    while True:
+        backend = CpuBackend(threads=threads)
+        workspace = {name: size for name, size in backend.layout(facts, Needs()).host.items() if name != "cache"}
+        plan = verification_plan(store, threads, workspace)
+        if threads == 1 or available is None or plan.new_bytes <= available:
+            backend.load_code(facts, False)
+            return threads, backend, plan
+        backend.close()
+        threads = (threads + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """What a partition leaves of a result."""
+
+    measured: FloatArray
+    """float64 [4], as in `RESIDUALS`, rounded up."""
+    rounding: float
+    plain_rounding: float
+    """What rounding may have added to its normalised and plain residuals."""
+    apart: float
+    """Share by which the normalisation of the claims may differ from this one."""
+    wrong_actions: int
+    first_state: int
+    """In the source's numbering."""
+    bytes_read: int
+
+
+class _Measuring:
+    """The values and policy of a result, and what measures them; several threads may, each a partition of its own.
+
+    Parameters
+    ----------
+    backend : has a workspace for each of the threads.
+    """
+
+    def __init__(self, store: Table, result: Result, facts: ModelFacts, backend: CpuBackend, threads: int) -> None:
+        self._store, self._discount, self._backend = store, facts.discount, backend
+        values, self._policy = values_and_policy(store, result)
+        self._size = max(map(abs, least_and_largest(values)))
+        self._row_sums = np.zeros(store.n_partitions)
+        # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
+        measured = replace(facts, contraction=replace(facts.contraction, row_sum=self._row_sums))
+        backend.start(measured, backend.layout(facts, Needs()), values, self._policy)
+        self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for thread in range(threads):
+            self._idle.put(thread)
+
+    def of(self, p: int) -> _Partition:
+        """Read partition p and measure it."""
+        store = self._store
+        table, n_bytes = read_checked(store, p)
+        longest, contraction = _contraction(table, self._discount)
+        self._row_sums[p] = float(contraction.row_sum[0])
+        actions = store.action_counts(p)
+        own = self._policy[table.first_state : table.first_state + table.n_states]
+        wrong = np.where(actions > 0, (own < 0) | (own >= actions), own != -1)
+        wrong_actions = int(wrong.sum())  # before measuring, which chooses where there is no policy
+        rewards, k = _reward_range(table, actions), np.array([longest])
+        thread = self._idle.get()
+        try:
+            residuals, _ = self._backend.measure(self._backend.admit(self._backend.prepare(table)), 0.0, thread)
+        finally:
+            self._idle.put(thread)
+        return _Partition(
+            measured=rounded_up(residuals),
+            rounding=ResidualBounds.rounding_of(contraction, rewards, k, self._size),
+            plain_rounding=ResidualBounds.rounding_of(contraction, rewards, k, self._size, True),
+            # Two sums of a row, in different orders, differ, and 1 - g rho by as much.
+            apart=(2 * longest + 16) * _UNIT_ROUNDOFF * float(contraction.normaliser[0]),
+            wrong_actions=wrong_actions,
+            first_state=int(store.original_states(p)[0]),
+            bytes_read=n_bytes,
+        )
 
 
 class _Found:
@@ -241,38 +299,30 @@ class _Found:
         self._result, self._exceeded = result, Exceeded()
         self._residual = self._bound = self._rise = self._fall = 0.0
         self._worst = 0
-        self.invalid_policy_states = self.bytes_read = 0
+        self._invalid_policy_states = self._bytes_read = 0
 
-    def note(
-        self, measured: FloatArray, rounding: float, plain_rounding: float, apart: float, first_state: int
-    ) -> None:
-        """Take in a partition.
-
-        Parameters
-        ----------
-        measured : float64 [4], as in `RESIDUALS`, rounded up.
-        rounding, plain_rounding : what rounding may have added to its normalised and plain residuals.
-        apart : share by which the normalisation of the claims may differ from this one.
-        first_state : in the source's numbering.
-        """
+    def note(self, of: _Partition) -> None:
+        """Take in a partition."""
         claims, exceeded = self._result.solution.certificate, self._exceeded
-        rise, fall, plain_rise, plain_fall = measured.tolist()
+        rise, fall, plain_rise, plain_fall = of.measured.tolist()
         normalised, plain = max(rise, fall), max(plain_rise, plain_fall)
-        slack = rounding + normalised * apart
+        slack = of.rounding + normalised * of.apart
         exceeded.note("error_bound", normalised, claims.error_bound, slack)
         exceeded.note("error_upper", rise, claims.error_upper, slack)
         exceeded.note("error_lower", fall, -claims.error_lower, slack)
-        exceeded.note("residual_bound", plain, claims.residual_bound, plain_rounding)
+        exceeded.note("residual_bound", plain, claims.residual_bound, of.plain_rounding)
         self._rise, self._fall = max(self._rise, rise - slack), max(self._fall, fall - slack)
         self._residual = max(self._residual, plain)
-        if normalised + rounding > self._bound:
-            self._bound, self._worst = normalised + rounding, first_state
+        if normalised + of.rounding > self._bound:
+            self._bound, self._worst = normalised + of.rounding, of.first_state
+        self._invalid_policy_states += of.wrong_actions
+        self._bytes_read += of.bytes_read
 
     def verification(self) -> Verification:
         """Everything, once all partitions were measured."""
         claims = self._result.solution.certificate
         self._exceeded.note("policy_loss_bound", self._rise + self._fall, claims.policy_loss_bound, 0.0)
-        violated_claims = self._exceeded.names(self._result, self.invalid_policy_states)
+        violated_claims = self._exceeded.names(self._result, self._invalid_policy_states)
         return Verification(
             holds=not violated_claims,
             violated_claims=violated_claims,
@@ -280,8 +330,8 @@ class _Found:
             error_bound=self._bound,
             claimed_bound=claims.error_bound,
             worst_state=self._worst,
-            invalid_policy_states=self.invalid_policy_states,
-            bytes_read=self.bytes_read,
+            invalid_policy_states=self._invalid_policy_states,
+            bytes_read=self._bytes_read,
         )
 
 
@@ -295,14 +345,9 @@ def _contraction(table: PartitionTable, discount: float) -> tuple[int, Contracti
 
 def _row_sums(table: PartitionTable) -> FloatArray:
     """float64 [<= m]: the sum of each row's stored probabilities, without the rows that end the process."""
-    m = table.n_rows
-    if m == 0:
+    if table.n_rows == 0:
         return np.empty(0)
-    p = table.probabilities.astype(np.float64)
-    if table.successors_per_action:
-        total: FloatArray = p.reshape(m, table.successors_per_action).sum(axis=1)
-    else:
-        total = np.add.reduceat(p, table.successor_ptr[:-1])
+    total = sums_of_rows(table.probabilities, table.successors_per_action, table.successor_ptr.astype(np.int64))
     return total[np.isfinite(table.durations)] if table.durations.size else total
 
 
@@ -326,8 +371,8 @@ def _reward_range(table: PartitionTable, action_counts: npt.NDArray[np.int64]) -
     """float64 [1,2]: least and largest reward, values of terminal states included."""
     terminal = action_counts == 0
     paid = table.terminal_rewards[terminal] if table.terminal_rewards.size else np.zeros(int(terminal.sum()))
-    every = np.concatenate([table.rewards.astype(np.float64), paid])
-    return np.array([[every.min(), every.max()]])
+    every = [array for array in (table.rewards, paid) if array.size]
+    return np.array([[min(float(array.min()) for array in every), max(float(array.max()) for array in every)]])
 
 
 def from_original(store: Table, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""What the verification of a discounted result holds: copies of its arrays, and two partitions at a time."""
+"""What the verification of a discounted result holds: copies of its arrays, and a partition on each thread."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ _MEASURED = 4
 """Bytes per byte of a table that is measured: itself, probabilities in float64, sums, and what a sweep reads."""
 
 
-def verification_plan(store: Table, workspace: Mapping[str, int]) -> MemoryPlan:
+def verification_plan(store: Table, threads: int, workspace: Mapping[str, int]) -> MemoryPlan:
     """Bytes by name; the result's own arrays are in the process.
 
     Parameters
     ----------
+    threads : that read, compare and measure a partition each.
     workspace : bytes of the backend that measures, beside its cache.
     """
-    # One partition is measured while the next is read and compared with what the store says of it.
-    measured = _MEASURED * store.facts.partition_bytes
-    read = store.facts.partition_bytes + store.contradictions_bytes()
-    together = measured + read
-    if together.size > 1:
-        together = np.maximum(measured[:-1] + read[1:], np.maximum(measured, read)[:-1])
+    each = _MEASURED * store.facts.partition_bytes + store.contradictions_bytes()
+    largest = np.sort(each)[-threads:]
     host = {
         PROCESS: resident_bytes(),
         "values and policy": 20 * store.n_states,
-        "partitions": int(together.max()) + store.loader("cpu").scratch_bytes,
+        "partitions": int(largest.sum()) + threads * store.loader("cpu").scratch_bytes,
         **workspace,
     }
     return MemoryPlan(host, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.solver.verify import verify
+from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.options import parse_bytes
+from ooc_mdp.solver.verify import read_checked, verify
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import Result
 
@@ -50,6 +54,46 @@ def test_a_solution_that_was_not_kept_is_verified_against_the_table_that_is_give
     other = ooc_mdp.generate("GW-8x4", tmp_path / "other", partitions=2)
     with pytest.raises(OptionsError, match=r"the solution has 256 values and .*other has 64 states; give the table"):
         ooc_mdp.verify(other, result.solution)
+
+
+@pytest.mark.parametrize("cores", [1, 3, 7])
+def test_partitions_are_measured_on_all_cores_and_found_to_be_the_same(
+    solved: tuple[Store, Result], monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    store, result = solved
+    values = result.solution.values.copy()
+    values[::50] += np.linspace(0.1, 0.2, values[::50].size)
+    wrong = replace(result, solution=replace(result.solution, values=values))
+    alone, measured_by = verify(store, wrong), set[int]()
+    all_at_once = threading.Barrier(min(cores, store.n_partitions))
+
+    def read(store: Store, p: int) -> tuple[PartitionTable, int]:
+        if threading.get_ident() not in measured_by:
+            measured_by.add(threading.get_ident())
+            all_at_once.wait(60)
+        return read_checked(store, p)
+
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("ooc_mdp.solver.verify.read_checked", read)
+    assert verify(store, wrong) == alone
+    assert len(measured_by) == min(cores, store.n_partitions)
+
+
+def test_where_ram_is_short_fewer_partitions_are_measured_at_a_time(
+    solved: tuple[Store, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[str] = []
+    for available in (1 << 40, 0):
+        monkeypatch.setattr("os.cpu_count", lambda: 4)
+        monkeypatch.setattr("ooc_mdp.solver.verify.available_bytes", lambda available=available: available)
+        assert verify(*solved, note=plans.append).holds
+    many, one = (_bytes_named("partitions", plan) for plan in plans)
+    assert many > 2 * one
+
+
+def _bytes_named(name: str, plan: str) -> int:
+    size, unit = re.search(rf"{name} ([0-9.]+) (\w+)", plan).groups()
+    return parse_bytes(f"{size}{unit}")
 
 
 @pytest.mark.parametrize("sense", ["max", "min", "x", None])

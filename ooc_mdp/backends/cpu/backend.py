@@ -296,10 +296,10 @@ class CpuBackend(HostValues):
             return traversal((resident.n_states,), 0)
         return self._orders.of(resident.index, self._policy, arrays, self._model.discount)
 
-    def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
-        """One pass that updates no value."""
+    def measure(self, resident: Resident, significant: float, thread: int = 0) -> tuple[FloatArray, float]:
+        """One pass that updates no value; several threads, each with a number of its own, may measure at a time."""
         m = members_of([resident], np.zeros(1, np.int64), self._model.row_sums)
-        arrays = self._values, self._policy, m, MeasureOptions(False, float(significant)), self._workspaces[0]
+        arrays = self._values, self._policy, m, MeasureOptions(False, float(significant)), self._workspaces[thread]
         measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
 
