@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ooc_mdp.arguments import (
-    CACHE,
     FLAG,
     FUNCTION,
     MODEL,
@@ -26,39 +25,24 @@ from ooc_mdp.arguments import (
     PATH,
     POLICY,
     RESULT,
-    SIZE,
     STARTS,
     TABLE,
-    TEXT,
     WHOLE,
     check_types,
     either,
     maybe,
+    with_keywords,
 )
 from ooc_mdp.array_tables import from_arrays, is_array, open_model, rewards_apart
 from ooc_mdp.criteria import QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.criterion import EVALUATED, Criterion, criterion_of, record_of
-from ooc_mdp.options import (
-    DEFAULT_KERNEL,
-    DEFAULT_PLACEMENT,
-    DEFAULT_WORKER_TIMEOUT,
-    CacheSize,
-    ClusterOptions,
-    MethodName,
-    PriorityName,
-    RunOptions,
-    SolveOptions,
-    Stopping,
-    SweepOrder,
-    parse_bytes,
-)
+from ooc_mdp.option_fields import documentation, options_in
+from ooc_mdp.options import ClusterOptions, RunOptions, SolveKeywords, SolveOptions, solve_options
 from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from ooc_mdp.array_tables import Arrays
     from ooc_mdp.events import SolveWatcher, Watcher
     from ooc_mdp.model.solution import Solution
@@ -91,62 +75,22 @@ def _opened(table: Any, rewards: Any = None) -> Table:
     return opened
 
 
-def _path(given: AnyPath | None) -> Path | None:
-    return None if given is None else Path(given)
-
-
-@check_types(
-    table=MODEL,
-    method=TEXT,
-    priority=maybe(TEXT),
-    cache=maybe(CACHE),
-    device_memory=maybe(SIZE),
-    device=TEXT,
-    kernel=TEXT,
-    stopping=maybe(TEXT),
-    sweep_order=TEXT,
-    output=maybe(PATH),
-    resume=FLAG,
-    overwrite=FLAG,
-    trace=maybe(PATH),
-    progress=maybe(FUNCTION),
-    note=maybe(FUNCTION),
-    placement=TEXT,
-    rebalance=FLAG,
-    stage=maybe(PATH),
-    policy=maybe(POLICY),
+@with_keywords(
+    SolveKeywords,
+    documentation(SolveOptions, RunOptions, ClusterOptions),
+    {each.name: each.default for each in options_in(SolveOptions, RunOptions, ClusterOptions)},
 )
+@check_types(table=MODEL, policy=maybe(POLICY), progress=maybe(FUNCTION), note=maybe(FUNCTION))
 def solve(
     table: Table | AnyPath | Arrays,
     criterion: Criterion | float | Arrays | None = None,
     arrays_criterion: Criterion | float | None = None,
     *,
     discount: float | None = None,
-    epsilon: float | None = None,
-    residual: float | None = None,
-    method: MethodName = "auto",
-    priority: PriorityName | None = None,
-    sweeps_per_visit: int = 1,
-    cache: str | float | None = None,
-    device_memory: str | int | None = None,
-    device: str = "auto",
-    kernel: str = DEFAULT_KERNEL,
-    stopping: str | None = None,
-    sweep_order: SweepOrder = "voted",
-    output: AnyPath | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    trace: AnyPath | None = None,
-    time_limit: float | None = None,
-    checkpoint_interval: float = 60.0,
+    policy: Any = None,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
-    workers: int | str | Client | None = None,
-    placement: str = DEFAULT_PLACEMENT,
-    rebalance: bool = False,
-    worker_timeout: float = DEFAULT_WORKER_TIMEOUT,
-    stage: AnyPath | None = None,
-    policy: Any = None,
+    **options: Unpack[SolveKeywords],
 ) -> Solution:
     """Solve the MDP of a table to a proved error, through a partition cache of bounded size.
 
@@ -161,31 +105,16 @@ def solve(
     arrays_criterion : the criterion, where R has its place: ``solve(P, R, FiniteHorizon(40))``.
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
-    epsilon : target for ||V - V*||; 1e-4 of the value range by default. Of an average reward half the width of the
-        interval, which is 1e-4 of the range of the rewards by default.
-    residual : stop at this plain Bellman residual instead; the bound that it proves is reported.
-    method, priority, sweeps_per_visit : see :class:`~ooc_mdp.options.SolveOptions`.
-    cache : budget of the partition cache, such as "1GiB", or "22%" or 0.22 of the table; 256 MiB by default.
-    device_memory : budget on a CUDA device in all, such as "8GiB": the cache is what the rest leaves of it.
-    device : "auto", "cpu" or "cuda:0".
-    kernel : what sweeps, in place of the device's own engine (`ooc_mdp.backends.device_kernels`, ``ooc-mdp kernels``).
-    stopping : when visits of a simple kernel look whether they may end: "states:K" or "blocks:K"
-        (:class:`~ooc_mdp.options.Stopping`).
-    sweep_order : order of the states in the CPU's sweeps: "forward", "alternating" or "voted".
-    output : where the result is written, with checkpoints beside it meanwhile.
-    resume : continue from a checkpoint of that output, by its method where `method` is "auto"; from the values of that
-        output where it proves less than what is asked; from the beginning where there is neither.
-    overwrite : replace an output or trace that exists.
-    trace : CSV file that gets every access.
-    time_limit, checkpoint_interval : seconds.
+    policy : evaluate this policy in place of solving for the best one: an action for each state, as an array; a
+        result, a solution, or the path of a result or a .npy file. What is proved then bounds the value of the policy.
     progress : called with the progress a few times a second.
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
-    workers, placement, rebalance, worker_timeout, stage : see :class:`~ooc_mdp.options.ClusterOptions`; cache and
-        device memory are those of each worker. Worker processes run the calling script anew: call from under
-        ``if __name__ == "__main__":``.
-    policy : evaluate this policy in place of solving for the best one: an action for each state, as an array; a
-        result, a solution, or the path of a result or a .npy file. What is proved then bounds the value of the policy.
+    **options : see `ooc_mdp.options`.
+
+    A cache may be given as 0.22 of the table too, and `workers` as the address of a Dask scheduler, such as
+    "tcp://host:8786", or as a client of one, which is not closed. Cache and device memory are those of each worker.
+    Worker processes run the calling script anew: call from under ``if __name__ == "__main__":``.
 
     Returns
     -------
@@ -196,26 +125,8 @@ def solve(
     OptionsError, StoreError, MemoryBudgetError, ClusterError, MissingExtraError : as their names say.
     """
     rewards, question = rewards_apart(table, criterion, arrays_criterion)
-    options = SolveOptions(
-        criterion_of(question, discount),
-        epsilon=epsilon,
-        residual=residual,
-        method=method,
-        priority=priority,
-        sweeps_per_visit=sweeps_per_visit,
-        cache=None if cache is None else CacheSize.parse(cache),
-        device_memory=None if device_memory is None else parse_bytes(device_memory, "device_memory"),
-        device=device,
-        kernel=kernel,
-        stopping=None if stopping is None else Stopping.parse(stopping),
-        sweep_order=sweep_order,
-    )
-    run = RunOptions(_path(output), resume, overwrite, _path(trace), time_limit, checkpoint_interval)
-    asked = ClusterOptions(workers, placement, rebalance, worker_timeout, stage=_path(stage))
-    cluster = requested_cluster(asked)
-    return solve_with(
-        lambda: _opened(table, rewards), options, run, cluster, policy=policy, progress=progress, note=note
-    )
+    chosen = solve_options(criterion_of(question, discount), options)
+    return solve_with(lambda: _opened(table, rewards), *chosen, policy=policy, progress=progress, note=note)
 
 
 def solve_with(
@@ -280,18 +191,6 @@ def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | No
         engine = ClusterEngine(cluster)
     engine.check(options, run)
     return engine
-
-
-def requested_cluster(asked: ClusterOptions) -> ClusterOptions | None:
-    """How to solve on several workers; None, where none are asked for, to solve in this process."""
-    if asked.workers is not None:
-        return asked
-    if asked != ClusterOptions():
-        raise OptionsError(
-            "placement, rebalance, worker_timeout and stage (--placement, --rebalance, --worker-timeout, --stage) "
-            "apply to solves on several workers; leave them out, or give workers (--workers, --scheduler)"
-        )
-    return None
 
 
 @check_types(path=PATH)

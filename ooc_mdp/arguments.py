@@ -6,9 +6,12 @@ that hold them (`ooc_mdp.options`), by :func:`real_number` and :func:`whole_numb
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
+import math
 import operator
+import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,8 +51,10 @@ __all__ = [
     "described",
     "either",
     "maybe",
+    "positive_number",
     "real_number",
     "whole_number",
+    "with_keywords",
 ]
 
 MOST = 2**63 - 1
@@ -67,6 +72,12 @@ class Kind:
     """What it may be, after "give"."""
     remedy: Callable[[Any], str] = lambda _: ""
     """What to do about a value that is none, where more is known of it."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value itself; OptionsError for another one names it, its type and what is accepted."""
+        if not self.accepts(value):
+            raise OptionsError(f"{name} is {described(value)}; {self.remedy(value) or f'give {self.words}'}")
+        return value
 
 
 def maybe(kind: Kind) -> Kind:
@@ -104,11 +115,48 @@ def check_types(**kinds: Kind) -> Callable[[Function], Function]:
             bound = signature.bind(*arguments, **given).arguments
             named = bound | (bound.get(rest[0], {}) if rest else {})
             for name, kind in kinds.items():
-                if name in named and not kind.accepts(named[name]):
-                    remedy = kind.remedy(named[name]) or f"give {kind.words}"
-                    raise OptionsError(f"{called_name(function)}: {name} is {described(named[name])}; {remedy}")
+                if name in named:
+                    kind.check(f"{called_name(function)}: {name}", named[name])
             return function(*arguments, **given)
 
+        return cast(Function, checked)
+
+    return decorate
+
+
+def with_keywords(
+    keywords: Any, documentation: str, defaults: Mapping[str, Any] | None = None
+) -> Callable[[Function], Function]:
+    """List keywords in a function's signature and docstring in place of its ``**`` parameter, and refuse all others.
+
+    Parameters
+    ----------
+    keywords : the TypedDict with which the function annotates its ``**`` parameter.
+    documentation : of the keywords, which replaces the docstring's line of that parameter.
+    defaults : of the keywords by name; None for those that are absent.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *parameters, rest = signature.parameters.values()
+        for name, hint in keywords.__annotations__.items():
+            kind, default = inspect.Parameter.KEYWORD_ONLY, (defaults or {}).get(name)
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=hint.__forward_arg__))
+        known = [parameter.name for parameter in parameters]
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **given: Any) -> Any:
+            for name in given:
+                if name not in known:
+                    likely = difflib.get_close_matches(name, known, 1)
+                    hint = f"; did you mean {likely[0]!r}?" if likely else ""
+                    raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
+            return function(*arguments, **given)
+
+        vars(checked)["__signature__"] = signature.replace(parameters=parameters)
+        if function.__doc__:  # python -OO leaves it out
+            line = re.compile(rf"^\*\*{rest.name} : .*$", re.MULTILINE)
+            checked.__doc__ = line.sub(lambda _: documentation, inspect.cleandoc(function.__doc__))
         return cast(Function, checked)
 
     return decorate
@@ -129,6 +177,14 @@ def real_number(name: str, value: object) -> float:
         return float(cast(SupportsFloat, value))
     except (OverflowError, ValueError):  # an integer, a Decimal's signal
         raise OptionsError(f"{name} is larger than any float; give a number of at most 1e308") from None
+
+
+def positive_number(name: str, value: object) -> float:
+    """A number above 0 that is not infinite, as Python's float; raises OptionsError."""
+    number = real_number(name, value)
+    if not 0 < number < math.inf:
+        raise OptionsError(f"{name} must be a positive number, not {number}")
+    return number
 
 
 def whole_number(name: str, value: object, remedy: str = "") -> int:

@@ -1,43 +1,56 @@
 """What the user may choose for a solve, checked once, as frozen dataclasses; sizes in bytes inside.
 
-Text such as "256MiB" or "22%" exists at the edge only: :func:`parse_bytes` and :class:`CacheSize` read it.
+Each option is one field (`ooc_mdp.option_fields`), of which the command line and the keywords of `ooc_mdp.solve` are
+made.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
 
-from ooc_mdp.arguments import MOST, real_number, whole_number
+from ooc_mdp.arguments import CACHE, TEXT, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Criterion, criterion_of, option_of
-from ooc_mdp.quoting import quote
+from ooc_mdp.option_fields import (
+    COUNT,
+    FLAG,
+    NOT_NEGATIVE,
+    PATH,
+    POSITIVE,
+    WORD,
+    OptionType,
+    one_of,
+    option,
+    options_in,
+    read_options,
+)
+from ooc_mdp.sizes import CacheSize, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
     "DEFAULT_KERNEL",
-    "DEFAULT_PLACEMENT",
-    "DEFAULT_WORKER_TIMEOUT",
     "NO_DEVICE_MEMORY",
     "CacheSize",
     "ClusterOptions",
     "MethodName",
     "PriorityName",
     "RunOptions",
+    "SolveKeywords",
     "SolveOptions",
     "Stopping",
     "SweepOrder",
     "format_bytes",
     "parse_bytes",
-    "real_number",
-    "whole_number",
+    "requested_cluster",
+    "solve_options",
 ]
 
 MethodName = Literal["auto", "vi", "p-eva", "policy-iteration"]
@@ -54,129 +67,7 @@ NO_DEVICE_MEMORY = (
 DEFAULT_KERNEL = "tiles"
 """The first of `ooc_mdp.backends.device_kernels`: the engine that a device has of its own."""
 
-DEFAULT_PLACEMENT = "auto"
-DEFAULT_WORKER_TIMEOUT = 15.0
-"""Seconds."""
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
-    "kib": 1 << 10,
-    "mib": 1 << 20,
-    "gib": 1 << 30,
-    "tib": 1 << 40,
-}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
-
-
-_LARGEST_PERCENTAGE = 100
-
-
-def parse_bytes(text: str | float, name: str = "") -> int:
-    """Bytes in "64MiB", "1.5GB", "4096".
-
-    Parameters
-    ----------
-    name : of the argument, for messages.
-
-    Raises
-    ------
-    OptionsError : the text is no size, or not positive.
-    """
-    where = f"{name}: " if name else ""
-    if not isinstance(text, str):
-        size = whole_number("a size", text, "; write for example 67108864, '64MiB' or '1.5GB'")
-    else:
-        match = _SIZE.fullmatch(text)
-        unit = _UNITS.get(match[2].lower()) if match else None
-        if match is None or unit is None:
-            raise OptionsError(f"{where}{quote(text)} is no size; write for example 67108864, 64MiB or 1.5GB")
-        exact = Decimal(match[1]) * unit
-        size = whole_number("a size", int(min(exact, Decimal(MOST + 1))))
-    if size <= 0:
-        raise OptionsError(f"{where}a size of {size} bytes cannot hold anything; give a positive one")
-    return size
-
-
-def format_bytes(size: int | float) -> str:
-    """Bytes for people: "64.0 MiB"."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.2f} TiB"
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSize:
-    """Size of a partition cache: bytes (`size`), a number of partitions, or a share of the table."""
-
-    size: int | None = None
-    share: float | None = None
-    """Fraction of the table, in (0, 1]."""
-    partitions: int | None = None
-    """Number of partitions, of the curves that `ooc_mdp.report.cache_report` prints."""
-
-    @classmethod
-    def parse(cls, text: str | float) -> CacheSize:
-        """Read a budget of a solve, "256MiB", "22%" or 0.22 (of the table); raises OptionsError.
-
-        A number without a unit is bytes; in a text one up to 100 is refused, since a percentage is meant.
-        """
-        if isinstance(text, float) and 0 < text <= 1:
-            return cls(share=text)
-        if isinstance(text, str) and text.strip().endswith("%"):
-            try:
-                share = float(text.strip()[:-1]) / 100
-            except ValueError:
-                raise OptionsError(f"{quote(text)} is no percentage; write for example 22%") from None
-            if not 0 < share <= 1:
-                raise OptionsError(f"a cache of {quote(text)} of the table: give a percentage above 0 and up to 100")
-            return cls(share=share)
-        size = parse_bytes(text, "cache")
-        if isinstance(text, str) and size <= _LARGEST_PERCENTAGE and (bare := text.strip()).isdecimal():
-            raise OptionsError(
-                f"a cache of {bare} is {size} bytes, which hold no partition; did you mean {bare}% of the table, or "
-                f"{bare}MiB? (for bytes, write {bare}B)"
-            )
-        return cls(size=size)
-
-    @classmethod
-    def parse_partitions(cls, text: str) -> CacheSize:
-        """Read a size of a cache curve, "32" or "22%"; raises OptionsError."""
-        if text.strip().endswith("%"):
-            return cls.parse(text)
-        if not re.fullmatch(r"\s*0*[1-9][0-9]{0,14}\s*", text):
-            raise OptionsError(
-                f"{quote(text)} is no cache size; write a number of partitions, such as 32, or a share, such as 22%"
-            )
-        return cls(partitions=int(text))
-
-    @property
-    def text(self) -> str:
-        """The size as it is written: "22%", "67108864", or "32 partitions"."""
-        if self.share is not None:
-            return f"{100 * self.share:.12g}%"
-        return str(self.size) if self.size is not None else f"{self.partitions} partitions"
-
-    def resolve(self, table_bytes: int, largest_partition: int) -> int:
-        """Bytes of the budget for a table and a largest partition of the given decoded sizes.
-
-        A share is never less than the largest partition: 22% of a table of three partitions can be solved too.
-        """
-        if self.size is not None:
-            return self.size
-        return max(math.ceil((self.share or 1.0) * table_bytes), largest_partition)
-
-    def resolve_partitions(self, n_partitions: int) -> int:
-        """Partitions of the cache: a share is rounded down, but to 1 at least; raises OptionsError for too many."""
-        if self.partitions is None:
-            return max(math.floor(round((self.share or 1.0) * n_partitions, 6)), 1)
-        if self.partitions > n_partitions:
-            raise OptionsError(
-                f"a cache of {self.partitions} partitions is larger than the table, which has {n_partitions}; "
-                f"give --sizes as shares, such as 22%"
-            )
-        return self.partitions
+_TARGET, _MEMORY = "What is proved", "Memory and device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,39 +94,111 @@ class Stopping:
         return f"{self.copied}:{self.every}"
 
 
+def _read_cache(name: str, value: Any) -> CacheSize:
+    return value if isinstance(value, CacheSize) else CacheSize.parse(CACHE.check(name, value))
+
+
+def _read_stopping(name: str, value: Any) -> Stopping:
+    return value if isinstance(value, Stopping) else Stopping.parse(TEXT.check(name, value))
+
+
+def _read_workers(name: str, value: Any) -> Any:
+    if isinstance(value, str) or hasattr(value, "submit"):
+        return value
+    number = whole_number(name, value, "; give a number of processes, the address of a Dask scheduler or a Dask client")
+    if number < 1:
+        raise OptionsError(f"{number} workers do nothing; give at least 1")
+    return number
+
+
+_CACHE = OptionType(str, _read_cache)
+_SIZE = OptionType(str, lambda name, value: parse_bytes(value, name))
+_STOPPING = OptionType(str, _read_stopping)
+_WORKERS = OptionType(int, _read_workers)
+_DIRECTORY = OptionType(Path, lambda name, value: Path(os.path.abspath(PATH.read(name, value))))
+
+
 @dataclass(frozen=True, slots=True)
 class SolveOptions:
-    """Everything that steers a solve."""
+    """What is proved, by which method, in how much memory."""
+
+    heading: ClassVar[str] = "Method"
 
     criterion: Criterion | float
     """What is asked for; a number is the short form of `Discounted`."""
-    epsilon: float | None = None
-    """Target for ||V - V*|| in the sup norm; None means 1e-4 of the value range. Of an average reward: half the width
-    of the interval; None means a width of 1e-4 of the range of the rewards."""
-    residual: float | None = None
-    """Stop at this plain Bellman residual instead (the papers' rule); the bound it proves is reported."""
-    method: MethodName = "auto"
-    """vi: streamed full sweeps; p-eva: partitions by priority; policy-iteration: policies evaluated on rows that are
-    kept; auto: p-eva or policy iteration, from the table's coupling and what p-eva has cost so far, and in a resumed
-    solve the checkpoint's method."""
-    priority: PriorityName | None = None
-    """None is joint."""
-    sweeps_per_visit: int = 1
-    """Most sweeps of a visit by vi. With more than one, passes skip partitions whose bounds meet the target."""
-    cache: CacheSize | None = None
-    """Budget of the partition cache. None is 256 MiB, or what `device_memory` leaves."""
-    device_memory: int | None = None
-    """Bytes on the CUDA device in all; the cache gets what the rest leaves. None: `cache`, and the rest on top."""
-    device: str = "auto"
-    """"cpu", "cuda:N", "cuda:N,M" (several devices as one), "cuda": all that reach each other's memory where that is
-    expected to be faster, else the first, or "auto": the first where CuPy finds one, else the CPU. Each of several
-    workers uses the devices that have these numbers where it runs, of "cuda" the first; no two use the same one."""
-    kernel: str = DEFAULT_KERNEL
-    """A word of `ooc_mdp.backends.device_kernels`. The default is the device's own engine, tiles on CUDA."""
-    stopping: Stopping | None = None
-    """When visits of a simple kernel test whether to end; None: after 8, 16, then each 32 passes (CPU: each pass)."""
-    sweep_order: SweepOrder = "voted"
-    """Order of the states in the CPU's sweeps: as in memory, every second sweep of a visit reversed, or as voted."""
+    epsilon: float | None = option(
+        None,
+        POSITIVE,
+        "Prove |V - V*| to be at most this; of an average reward, half the width of the interval.  [default: 1e-4 of "
+        "the value range; an interval of 1e-4 of the reward range]",
+        heading=_TARGET,
+    )
+    residual: float | None = option(
+        None,
+        POSITIVE,
+        "Stop at this plain Bellman residual instead; the bound that it proves is reported.",
+        heading=_TARGET,
+    )
+    method: MethodName = option(
+        "auto",
+        one_of(MethodName),
+        "vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on rows "
+        "that are kept; auto: p-eva or policy-iteration, by how partitions depend on each other; in a resumed solve, "
+        "the checkpoint's method.",
+    )
+    priority: PriorityName | None = option(
+        None,
+        one_of(PriorityName),
+        "Which partition is loaded next; hybrid: h2 between boxes of partitions, h1 within them; exact-: recomputed "
+        "from the tables after each visit, as in the thesis.  [default: joint]",
+    )
+    sweeps_per_visit: int = option(
+        1,
+        COUNT,
+        "Most sweeps of a visit by vi; with more than 1, which may save loads, passes skip partitions whose bounds "
+        "meet the target.",
+    )
+    sweep_order: SweepOrder = option(
+        "voted",
+        one_of(SweepOrder),
+        "Order of the states in a sweep on the CPU; forward: as in memory; alternating: every second sweep of a visit "
+        "reversed; voted: by where transitions lead.",
+    )
+    cache: CacheSize | None = option(
+        None,
+        _CACHE,
+        "Budget of the partition cache: 1GiB, or 22% of the table.  [default: 256MiB]",
+        heading=_MEMORY,
+        metavar="SIZE|SHARE%",
+    )
+    device_memory: int | None = option(
+        None,
+        _SIZE,
+        "Total budget on a CUDA device, such as 8GiB; the cache gets what other buffers leave.",
+        heading=_MEMORY,
+        metavar="SIZE",
+    )
+    device: str = option(
+        "auto",
+        WORD,
+        "cpu, cuda:0, cuda:0,1 (several as one), cuda (all, where that is faster), or auto: the first GPU, else the "
+        "CPU. Each of several workers uses the devices of these numbers where it runs.",
+        heading=_MEMORY,
+    )
+    kernel: str = option(
+        DEFAULT_KERNEL,
+        WORD,
+        "The kernel that sweeps: the device's own engine (the default), or one listed by ooc-mdp kernels.",
+        heading=_MEMORY,
+    )
+    stopping: Stopping | None = option(
+        None,
+        _STOPPING,
+        "Every K passes of a simple kernel, copy the changes of all states, or each block's largest, to the host, and "
+        "end the visit where they are small.  [default: after 8, 16, then every 32 passes; on the CPU after each]",
+        heading=_MEMORY,
+        metavar="states:K|blocks:K",
+    )
 
     @property
     def question(self) -> Criterion:
@@ -269,47 +232,24 @@ class SolveOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "criterion", criterion_of(self.criterion))
-        self._take_plain_numbers()
+        read_options(self)
         if self.question.own_method is not None:
             self._check_unsteered(self.question.own_method)
-        for name in ("epsilon", "residual"):
-            _check_positive(name, getattr(self, name))
         if self.epsilon is not None and self.residual is not None:
             raise OptionsError("give epsilon (a proved error) or residual (the papers' stopping rule), not both")
-        for name, kind in (("method", MethodName), ("priority", PriorityName), ("sweep_order", SweepOrder)):
-            word, known = getattr(self, name), get_args(kind)
-            if word not in known and not (word is None and name == "priority"):
-                raise OptionsError(f"unknown {name.replace('_', ' ')} {quote(word)}; there are {', '.join(known)}")
         if self.stopping is not None and self.kernel == DEFAULT_KERNEL:
             raise OptionsError(
                 f"--stopping {self.stopping} is a test of simple kernels, and --kernel {self.kernel} is none: it has a "
                 f"test of its own; add --kernel plain or another that ooc-mdp kernels lists, or leave --stopping out"
             )
-        if self.sweeps_per_visit < 1:
-            raise OptionsError(f"sweeps_per_visit is {self.sweeps_per_visit}; give at least 1")
         if self.sweeps_per_visit != 1 and self.method != "vi":
             raise OptionsError("sweeps a visit are those of the method vi; p-eva sweeps until a partition is settled")
-        if self.device_memory is not None:
-            if self.device_memory <= 0:
-                raise OptionsError(
-                    f"a device's budget of {self.device_memory} bytes holds nothing; give a positive one"
-                )
-            if self.cache is not None:
-                raise OptionsError("give the cache's size or a device's budget in all (--device-memory), not both")
-            if self.device == "cpu":
-                raise OptionsError(NO_DEVICE_MEMORY)
+        if self.device_memory is not None and self.cache is not None:
+            raise OptionsError("give the cache's size or a device's budget in all (--device-memory), not both")
+        if self.device_memory is not None and self.device == "cpu":
+            raise OptionsError(NO_DEVICE_MEMORY)
         if self.exact_priorities and self.effective_method != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
-
-    def _take_plain_numbers(self) -> None:
-        """Keep Python's own numbers, whatever kind was given; refuse what is none."""
-        for name in ("epsilon", "residual"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, real_number(name, value))
-        object.__setattr__(self, "sweeps_per_visit", whole_number("sweeps_per_visit", self.sweeps_per_visit))
-        if self.device_memory is not None:
-            object.__setattr__(self, "device_memory", whole_number("device memory", self.device_memory))
 
     def _check_unsteered(self, method: str) -> None:
         """Refuse what steers other methods than the one that the criterion has."""
@@ -328,74 +268,106 @@ class SolveOptions:
 class RunOptions:
     """What surrounds a solve and changes nothing in what it proves: where its result goes, what ends it early."""
 
-    output: Path | None = None
-    """Where the result is written, with checkpoints beside it meanwhile; None for a solve that leaves no file."""
-    resume: bool = False
-    """Continue from the output's checkpoint, or from the output's values; from the beginning where there is neither."""
-    overwrite: bool = False
-    """Replace an output or trace that exists."""
-    trace: Path | None = None
-    """CSV file that gets every access."""
-    time_limit: float | None = None
-    """Seconds, compilation included, after which the solve stops with a checkpoint."""
-    checkpoint_interval: float = 60.0
-    """Seconds between checkpoints, where an output is named."""
+    heading: ClassVar[str] = "Output and limits"
+
+    output: Path | None = option(None, PATH, "Directory of the result, and of checkpoints next to it.")
+    resume: bool = option(
+        False, FLAG, "Continue from the output's checkpoint, or from its values; begin where neither is there."
+    )
+    overwrite: bool = option(False, FLAG, "Replace an existing output by the complete new one.")
+    trace: Path | None = option(None, PATH, "CSV file for every access to a partition.")
+    time_limit: float | None = option(
+        None, POSITIVE, "Seconds until the solve stops with a checkpoint, compilation included."
+    )
+    checkpoint_interval: float = option(60.0, NOT_NEGATIVE, "Seconds between checkpoints.")
 
     def __post_init__(self) -> None:
-        for name in ("output", "trace"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, Path(value))
-        if self.time_limit is not None:
-            object.__setattr__(self, "time_limit", real_number("time limit", self.time_limit))
-        _check_positive("time limit", self.time_limit)
-        interval = real_number("checkpoint interval", self.checkpoint_interval)
-        object.__setattr__(self, "checkpoint_interval", interval)
-        if not interval >= 0:
-            raise OptionsError(f"the checkpoint interval must not be negative, not {interval}")
+        read_options(self)
         if self.resume and self.output is None:
             raise OptionsError("resume needs an output (--output): the checkpoint lies beside it")
-
-
-def _check_positive(name: str, value: float | None) -> None:
-    """Refuse a number that is given and not above 0, or infinite."""
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise OptionsError(f"{name} must be a positive number, not {value}")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """How a solve is spread over several workers (`ooc_mdp.distributed`)."""
 
-    workers: int | str | Client | None = None
-    """A number of processes on this machine, for the time of the solve; the address of a Dask scheduler, such as
-    "tcp://host:8786", whose workers solve; or a client of one, which is not closed. None to solve in this process."""
-    placement: str = DEFAULT_PLACEMENT
-    """Which worker starts with which partitions: a word of `ooc_mdp.distributed.placement.PLACEMENTS`. "auto" is
-    "single" (one worker owns all) where partitions read most of the others, else "blocks"."""
-    rebalance: bool = False
-    """Whether idle workers take dirty partitions from busy ones during the solve."""
-    worker_timeout: float = DEFAULT_WORKER_TIMEOUT
-    """Seconds without an answer after which a worker is lost and the others go on with its partitions."""
+    heading: ClassVar[str] = "Several workers"
+
+    workers: int | str | Client | None = option(
+        None,
+        _WORKERS,
+        "Number of workers on this machine, processes that share its cores; several use no GPU.  [default: solve in "
+        "this process]",
+    )
+    placement: str = option(
+        "auto",
+        WORD,
+        "Which worker starts with which partitions; single: one worker owns all; auto: single where partitions read "
+        "most of the others, else blocks.",
+    )
+    rebalance: bool = option(False, FLAG, "Move dirty partitions to idle workers during the solve.")
+    worker_timeout: float = option(15.0, POSITIVE, "Seconds without an answer after which a worker counts as lost.")
     threads: int | None = None
     """That sweep on the CPU, a worker; None for its machine's cores, divided among the machine's workers."""
-    stage: Path | None = None
-    """Directory on each worker's node to which its partitions are copied from the store; loads read the copies."""
+    stage: Path | None = option(
+        None,
+        _DIRECTORY,
+        "Copy each worker's partitions to this directory of its node, a local disk, and load them from there.",
+        metavar="DIR",
+    )
 
     def __post_init__(self) -> None:
-        if not (self.workers is None or isinstance(self.workers, str) or hasattr(self.workers, "submit")):
-            remedy = "; give a number of processes, the address of a Dask scheduler or a Dask client"
-            object.__setattr__(self, "workers", whole_number("workers", self.workers, remedy))
+        read_options(self)
         if self.threads is not None:
-            object.__setattr__(self, "threads", whole_number("threads", self.threads))
-        object.__setattr__(self, "worker_timeout", real_number("worker_timeout", self.worker_timeout))
-        if self.stage is not None:
-            object.__setattr__(self, "stage", Path(os.path.abspath(self.stage)))
-        if isinstance(self.workers, int) and self.workers < 1:
-            raise OptionsError(f"{self.workers} workers do nothing; give at least 1")
-        if self.threads is not None and self.threads < 1:
-            raise OptionsError(f"{self.threads} threads for each worker; each worker needs at least one thread")
-        if not (self.worker_timeout > 0 and math.isfinite(self.worker_timeout)):
-            raise OptionsError(
-                f"the worker timeout (--worker-timeout) must be a positive number, not {self.worker_timeout} s"
-            )
+            object.__setattr__(self, "threads", COUNT.read("threads", self.threads))
+
+
+class SolveKeywords(TypedDict, total=False):
+    """The options as keywords of `ooc_mdp.solve`, with what may be given for each, which editors and checkers read."""
+
+    epsilon: float | None
+    residual: float | None
+    method: MethodName
+    priority: PriorityName | None
+    sweeps_per_visit: int
+    sweep_order: SweepOrder
+    cache: CacheSize | str | float | None
+    device_memory: str | int | None
+    device: str
+    kernel: str
+    stopping: Stopping | str | None
+    output: str | PathLike[str] | None
+    resume: bool
+    overwrite: bool
+    trace: str | PathLike[str] | None
+    time_limit: float | None
+    checkpoint_interval: float
+    workers: int | str | Client | None
+    placement: str
+    rebalance: bool
+    worker_timeout: float
+    stage: str | PathLike[str] | None
+
+
+def solve_options(
+    criterion: Criterion, given: Mapping[str, Any]
+) -> tuple[SolveOptions, RunOptions, ClusterOptions | None]:
+    """The options that keywords ask for; no ClusterOptions for a solve in this process. Raises OptionsError."""
+
+    def of(options: Any) -> dict[str, Any]:
+        return {each.name: given[each.name] for each in options_in(options) if each.name in given}
+
+    cluster = ClusterOptions(**of(ClusterOptions))
+    return SolveOptions(criterion, **of(SolveOptions)), RunOptions(**of(RunOptions)), requested_cluster(cluster)
+
+
+def requested_cluster(asked: ClusterOptions) -> ClusterOptions | None:
+    """How to solve on several workers; None, where none are asked for, to solve in this process."""
+    if asked.workers is not None:
+        return asked
+    if asked != ClusterOptions():
+        raise OptionsError(
+            "placement, rebalance, worker_timeout and stage (--placement, --rebalance, --worker-timeout, --stage) "
+            "apply to solves on several workers; leave them out, or give workers (--workers, --scheduler)"
+        )
+    return None

@@ -7,16 +7,26 @@ it everywhere, :class:`TableKeywords`, which `ConvertOptions` validates.
 
 from __future__ import annotations
 
-import difflib
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
-from ooc_mdp.arguments import DTYPE, FLAG, FUNCTION, PARAMETERS, PATH, SIZE, SOURCE, TEXT, check_types, maybe
+from ooc_mdp.arguments import (
+    DTYPE,
+    FLAG,
+    FUNCTION,
+    PARAMETERS,
+    PATH,
+    SIZE,
+    SOURCE,
+    TEXT,
+    check_types,
+    maybe,
+    with_keywords,
+)
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.options import ClusterOptions
 
@@ -41,7 +51,6 @@ __all__ = [
 ]
 
 AnyPath = str | PathLike[str]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PROBLEM_PREFIX = "problem:"
 _VIRTUAL_ALONE = (
@@ -56,8 +65,6 @@ TABLE_KINDS = {
 }
 """Of the shared keywords; the others are checked with their values."""
 _WORKERS_ON_CPU = "workers compute rows on the CPU; leave out the device {device}, or workers and scheduler"
-_SHARED = "**table : see :class:`TableKeywords`.\n"
-"""The line of a docstring that the shared keywords replace."""
 
 
 class TableKeywords(TypedDict, total=False):
@@ -85,29 +92,8 @@ class TableKeywords(TypedDict, total=False):
     threads: int | None
 
 
-def with_table_keywords(function: Function) -> Function:
-    """List `TableKeywords` in the function's signature and docstring in place of ``**table``; check all keywords."""
-    signature = inspect.signature(function)
-    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for name, hint in TableKeywords.__annotations__.items():
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(name, kind, default=None, annotation=hint.__forward_arg__))
-    known = [parameter.name for parameter in parameters]
-
-    @functools.wraps(function)
-    def checked(*arguments: Any, **given: Any) -> Any:
-        for name in given:
-            if name not in known:
-                likely = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {likely[0]!r}?" if likely else ""
-                raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
-        return function(*arguments, **given)
-
-    vars(checked)["__signature__"] = signature.replace(parameters=parameters)
-    if function.__doc__ and TableKeywords.__doc__:  # python -OO leaves them out
-        keywords = TableKeywords.__doc__.partition("\n\n")[2]
-        checked.__doc__ = function.__doc__.replace(_SHARED, keywords.strip() + "\n")
-    return cast(Function, checked)
+with_table_keywords = with_keywords(TableKeywords, inspect.cleandoc(TableKeywords.__doc__ or "").partition("\n\n")[2])
+"""Lists `TableKeywords` in a function's signature and docstring in place of ``**table``; checks all keywords."""
 
 
 @with_table_keywords

@@ -14,6 +14,8 @@ import pytest
 import ooc_mdp
 from ooc_mdp.arguments import check_types, maybe
 from ooc_mdp.errors import OocMdpError, OptionsError
+from ooc_mdp.option_fields import options_in
+from ooc_mdp.options import ClusterOptions, RunOptions, SolveOptions
 
 WRONG: dict[str, Any] = {
     "none": None,
@@ -154,3 +156,20 @@ def test_wrapped_functions_keep_their_signature_and_refuse_unknown_keywords() ->
     assert list(inspect.signature(function).parameters) == ["number", "flag"]
     with pytest.raises(TypeError, match="unexpected keyword argument 'flags'"):
         function(3, flags=True)  # type: ignore[call-arg]
+
+
+def test_an_unknown_keyword_of_solve_is_refused_with_the_nearest_one(place: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"solve\(\) got an unexpected keyword argument 'methd'; did you mean 'method'\?"
+    ):
+        ooc_mdp.solve(place / "s", discount=0.9, methd="vi")  # type: ignore[call-arg]
+
+
+def test_the_signature_and_docstring_of_solve_show_every_option_with_its_default_and_help() -> None:
+    parameters, said = inspect.signature(ooc_mdp.solve).parameters, inspect.getdoc(ooc_mdp.solve)
+    assert said is not None
+    assert "**options" not in said
+    assert "options" not in parameters
+    for option in options_in(SolveOptions, RunOptions, ClusterOptions):
+        assert parameters[option.name].default == option.default
+        assert f"{option.name} : {' '.join(option.help.split()[:4])}" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -13,16 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import TotalReward
+from ooc_mdp.model.criterion import Discounted, TotalReward
+from ooc_mdp.option_fields import options_in
 from ooc_mdp.options import (
     CacheSize,
     ClusterOptions,
     MethodName,
     PriorityName,
     RunOptions,
+    SolveKeywords,
     SolveOptions,
+    Stopping,
     format_bytes,
     parse_bytes,
+    solve_options,
 )
 
 
@@ -133,9 +138,9 @@ def test_a_share_is_a_number() -> None:
         ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva, policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
         ({"method": "vi", "priority": "exact-h2"}, "exact priorities belong to the method p-eva"),
-        ({"method": "vi", "sweeps_per_visit": 0}, "sweeps_per_visit is 0; give at least 1"),
+        ({"method": "vi", "sweeps_per_visit": 0}, "sweeps per visit is 0; give at least 1"),
         ({"sweeps_per_visit": 8}, "are those of the method vi"),
-        ({"device_memory": 0}, "a device's budget of 0 bytes holds nothing"),
+        ({"device_memory": 0}, "device memory: a size of 0 bytes cannot hold anything; give a positive one"),
         ({"device_memory": 1 << 30, "cache": CacheSize(size=1)}, "give the cache's size or a device's budget in all"),
         ({"device_memory": 1 << 30, "device": "cpu"}, "runs on the CPU; give --cache"),
     ],
@@ -165,15 +170,15 @@ def test_numbers_of_numpy_become_pythons_own() -> None:
         ({"criterion": "0.9"}, "criterion is '0.9', which is no number"),
         ({"criterion": None}, "neither is given"),
         ({"criterion": np.array([0.9])}, "criterion is array.*, which is no number"),
-        ({"method": "vi", "sweeps_per_visit": 2.5}, "sweeps_per_visit is 2.5, which is no whole number"),
+        ({"method": "vi", "sweeps_per_visit": 2.5}, "sweeps per visit is 2.5, which is no whole number"),
         ({"criterion": True}, "criterion is True, which is no number"),
-        ({"method": "vi", "sweeps_per_visit": True}, "sweeps_per_visit is True, which is no whole number"),
+        ({"method": "vi", "sweeps_per_visit": True}, "sweeps per visit is True, which is no whole number"),
         ({"device_memory": 2.5e9}, "device memory is 2500000000.0, which is no whole number"),
         ({"epsilon": 10**400}, "epsilon is larger than any float; give a number of at most 1e308"),
         ({"epsilon": Decimal("1e400")}, "epsilon must be a positive number, not inf"),
         (
             {"method": "vi", "sweeps_per_visit": 2**63},
-            "sweeps_per_visit is more than 64 bits hold; give at most 9223372036854775807",
+            "sweeps per visit is more than 64 bits hold; give at most 9223372036854775807",
         ),
         ({"device_memory": 10**5000}, "device memory is more than 64 bits hold"),
     ],
@@ -213,6 +218,38 @@ def test_options_do_not_change() -> None:
         options.criterion = 0.5  # type: ignore[misc]
 
 
+def test_text_is_read_wherever_options_are_made() -> None:
+    options = SolveOptions(0.9, cache="22%", kernel="plain", stopping="blocks:16")  # type: ignore[arg-type]
+    assert (options.cache, options.stopping) == (CacheSize(share=0.22), Stopping("blocks", 16))
+    assert SolveOptions(0.9, cache=0.22) == SolveOptions(0.9, cache=CacheSize(share=0.22))  # type: ignore[arg-type]
+    assert SolveOptions(0.9, device_memory="8GiB").device_memory == 8 << 30  # type: ignore[arg-type]
+    assert dataclasses.replace(options, epsilon=1e-3).cache == options.cache
+
+
+def test_keywords_become_the_options_of_a_solve_a_run_and_workers() -> None:
+    given = {"epsilon": 1e-3, "cache": "1GiB", "output": "r", "workers": 2, "stage": "s"}
+    options, run, cluster = solve_options(Discounted(0.9), given)
+    assert options == SolveOptions(0.9, 1e-3, cache=CacheSize(size=1 << 30))
+    assert run == RunOptions(output=Path("r"))
+    assert cluster == ClusterOptions(2, stage=Path("s").absolute())
+    assert solve_options(Discounted(0.9), {}) == (SolveOptions(0.9), RunOptions(), None)
+
+
+def test_the_keywords_of_a_solve_are_the_options_and_their_types() -> None:
+    declared = list(options_in(SolveOptions, RunOptions, ClusterOptions))
+    assert [option.name for option in declared] == list(SolveKeywords.__annotations__)
+    fields = SolveOptions.__annotations__ | RunOptions.__annotations__ | ClusterOptions.__annotations__
+    for name, hint in SolveKeywords.__annotations__.items():
+        kept = {word.replace("Path", "str | PathLike[str]") for word in fields[name].split(" | ")}
+        assert set(" | ".join(kept).split(" | ")) <= set(hint.__forward_arg__.split(" | ")), name
+
+
+def test_every_option_has_a_sentence_of_help_and_accepts_its_default() -> None:
+    for option in options_in(SolveOptions, RunOptions, ClusterOptions):
+        assert option.help.endswith((".", "]")), option.name
+        assert option.default is None or option.takes.read(option.words, option.default) == option.default
+
+
 def test_the_cache_is_256_mib_unless_said_otherwise() -> None:
     assert SolveOptions(0.9).cache_size == CacheSize(size=256 << 20)
     assert SolveOptions(0.9, cache=CacheSize(share=0.1)).cache_size == CacheSize(share=0.1)
@@ -234,8 +271,8 @@ def test_exact_priorities_are_words_of_their_own() -> None:
     [
         ({"workers": 0}, "0 workers do nothing"),
         ({"workers": 2.5}, "workers is 2.5, .* give a number of processes, the address of a Dask scheduler or a Dask"),
-        ({"worker_timeout": 0.0}, "worker timeout .* must be a positive number"),
-        ({"threads": 0}, "each worker needs at least one thread"),
+        ({"worker_timeout": 0.0}, "worker timeout must be a positive number, not 0.0"),
+        ({"threads": 0}, "threads is 0; give at least 1"),
     ],
 )
 def test_ways_to_spread_a_solve_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

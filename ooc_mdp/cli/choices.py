@@ -1,11 +1,11 @@
 """Groups of options that a command takes as one object, and shows under a heading of their own in its help.
 
     @app.command(cls=GroupedCommand)
-    @with_choices(SolveChoices, RunChoices)
-    def solve(store: TableArgument, choices: SolveChoices, run: RunChoices) -> None: ...
+    @with_choices(CriterionChoices, SolveChoices)
+    def solve(store: TableArgument, asked: CriterionChoices, choices: SolveChoices) -> None: ...
 
-Each field of a group is an option, declared once for all commands that take it. A group makes the options object that
-it represents; groups that describe tables are in `table_choices.py`.
+Each field of a group is an option. The options of criteria and solves are declared there (`Criterion.flags`, and the
+fields of `ooc_mdp.options`); groups that describe tables are in `table_choices.py`.
 """
 
 from __future__ import annotations
@@ -15,41 +15,26 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
-from ooc_mdp.cli.options import OverwriteOption
 from ooc_mdp.criteria import QUESTIONS, asked_criterion
 from ooc_mdp.distributed.placement import PLACEMENTS
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, Flag
-from ooc_mdp.options import (
-    DEFAULT_KERNEL,
-    DEFAULT_PLACEMENT,
-    DEFAULT_WORKER_TIMEOUT,
-    CacheSize,
-    ClusterOptions,
-    MethodName,
-    PriorityName,
-    RunOptions,
-    SolveOptions,
-    Stopping,
-    SweepOrder,
-    parse_bytes,
-)
+from ooc_mdp.model.criterion import Criterion
+from ooc_mdp.option_fields import options_in
+from ooc_mdp.options import ClusterOptions, RunOptions, SolveOptions, solve_options
 
 __all__ = [
-    "ClusterChoices",
     "CriterionChoices",
     "GroupedCommand",
-    "RunChoices",
     "SolveChoices",
+    "option_field",
+    "option_fields",
     "with_choices",
     "workers_of",
 ]
@@ -123,18 +108,47 @@ class GroupedCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
-_TARGET, _METHOD, _MEMORY = "What is proved", "Method", "Memory and device"
+def option_field(
+    name: str, parsed: Any, default: Any, help: str, *, heading: str | None = None, metavar: str | None = None
+) -> tuple[str, Any, Any]:
+    """A field of a group, as `dataclasses.make_dataclass` takes it, for an option that is declared elsewhere.
+
+    Parameters
+    ----------
+    parsed : the type that is parsed; an option of type bool takes no value.
+    """
+    written = [f"--{name.replace('_', '-')}"] if parsed is bool else []
+    option = typer.Option(*written, help=help, metavar=metavar, rich_help_panel=heading)
+    return name, Annotated[parsed if default is not None else parsed | None, option], default
 
 
-def _option_of(flag: Flag) -> tuple[str, Any, Any]:
-    """A field of a group, as `dataclasses.make_dataclass` takes it, for the flag of a criterion."""
-    if flag.kind is bool:
-        return flag.name, Annotated[bool, typer.Option(flag.option, help=flag.help)], False
-    return flag.name, Annotated[flag.kind | None, typer.Option(metavar=flag.metavar, help=flag.help)], None
+def option_fields(*classes: Any, words: Mapping[str, Iterable[str]]) -> list[tuple[str, Any, Any]]:
+    """The fields of a group for all options of some dataclasses (`ooc_mdp.option_fields`).
+
+    Parameters
+    ----------
+    words : of options whose values are registered elsewhere, by name.
+    """
+    return [
+        option_field(
+            each.name,
+            each.takes.parsed,
+            each.default,
+            each.help,
+            heading=each.heading,
+            metavar="|".join(words[each.name]) if each.name in words else each.metavar,
+        )
+        for each in options_in(*classes)
+    ]
 
 
 _CriterionFields: Any = dataclasses.make_dataclass(
-    "_CriterionFields", [_option_of(flag) for question in QUESTIONS.values() for flag in question.criterion.flags]
+    "_CriterionFields",
+    [
+        option_field(flag.name, flag.kind, False if flag.kind is bool else None, flag.help, metavar=flag.metavar)
+        for question in QUESTIONS.values()
+        for flag in question.criterion.flags
+    ],
 )
 
 
@@ -149,124 +163,6 @@ class CriterionChoices(_CriterionFields):  # type: ignore[misc]
         return asked_criterion(given)
 
 
-@dataclass(frozen=True, slots=True)
-class SolveChoices:
-    """What is proved, by which method, in how much memory."""
-
-    heading: ClassVar[str] = _METHOD
-
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Prove |V - V*| to be at most this; with --average, half the width of the interval.  [default: 1e-4 "
-            "of the value range; an interval of 1e-4 of the reward range]",
-            rich_help_panel=_TARGET,
-        ),
-    ] = None
-    residual: Annotated[
-        float | None,
-        typer.Option(help="Stop at this plain Bellman residual; its bound is printed.", rich_help_panel=_TARGET),
-    ] = None
-    method: Annotated[
-        MethodName,
-        typer.Option(
-            help="vi: streamed value iteration; p-eva: partitions by priority; policy-iteration: policies evaluated on "
-            "rows that are kept; auto: p-eva or policy-iteration, by how partitions depend on each other; with "
-            "--resume, the checkpoint's method."
-        ),
-    ] = "auto"
-    priority: Annotated[
-        PriorityName | None,
-        typer.Option(
-            help="Which partition is loaded next; hybrid: h2 between boxes of partitions, h1 within them; exact-: "
-            "recomputed from the tables after each visit, as in the thesis.  [default: joint]"
-        ),
-    ] = None
-    sweeps_per_visit: Annotated[int, typer.Option(help="Most sweeps of a visit by vi; more than 1 may save loads.")] = 1
-    sweep_order: Annotated[
-        SweepOrder,
-        typer.Option(help="Order of the states in a sweep on the CPU; voted: by where transitions lead."),
-    ] = "voted"
-    cache: Annotated[
-        str | None,
-        typer.Option(
-            help="Budget of the partition cache: 1GiB, or 22% of the table.  [default: 256MiB]",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None
-    device_memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Total budget on a CUDA device, such as 8GiB; the cache gets what other buffers leave.",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None
-    device: Annotated[
-        str,
-        typer.Option(
-            help="auto, cpu, cuda:0, cuda:0,1 (several as one), or cuda (all, where that is faster).",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = "auto"
-    kernel: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(DEVICE_KERNELS),
-            help="The kernel that sweeps: the device's own engine (the default), or one listed by ooc-mdp kernels.",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = DEFAULT_KERNEL
-    stopping: Annotated[
-        str | None,
-        typer.Option(
-            metavar="states:K|blocks:K",
-            help="Every K passes of a simple kernel, copy the changes of all states, or each block's largest, to the "
-            "host, and end the visit where they are small.",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None
-
-    def options(self, criterion: Criterion) -> SolveOptions:
-        """The options of `api.solve_with`."""
-        return SolveOptions(
-            criterion,
-            epsilon=self.epsilon,
-            residual=self.residual,
-            method=self.method,
-            priority=self.priority,
-            sweeps_per_visit=self.sweeps_per_visit,
-            cache=None if self.cache is None else CacheSize.parse(self.cache),
-            device_memory=None if self.device_memory is None else parse_bytes(self.device_memory),
-            device=self.device,
-            kernel=self.kernel,
-            stopping=None if self.stopping is None else Stopping.parse(self.stopping),
-            sweep_order=self.sweep_order,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RunChoices:
-    """Where the result goes, and what ends the solve early."""
-
-    heading: ClassVar[str] = "Output and limits"
-
-    output: Annotated[Path | None, typer.Option(help="Directory of the result, and of checkpoints next to it.")] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the output's checkpoint, or its values.")] = (
-        False
-    )
-    overwrite: OverwriteOption = False
-    trace: Annotated[Path | None, typer.Option(help="CSV file for every access to a partition.")] = None
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds until the solve stops with a checkpoint, compilation included.")
-    ] = None
-    checkpoint_interval: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0
-
-    def options(self) -> RunOptions:
-        """The options of `api.solve_with`."""
-        return RunOptions(**dataclasses.asdict(self))
-
-
 def workers_of(workers: int | None, scheduler: str | None) -> int | str | None:
     """What `workers` of the API is for --workers and --scheduler; raises OptionsError where both are given."""
     if workers is not None and scheduler is not None:
@@ -274,51 +170,30 @@ def workers_of(workers: int | None, scheduler: str | None) -> int | str | None:
     return workers if scheduler is None else scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChoices:
-    """How the solve is spread over several workers."""
-
-    heading: ClassVar[str] = "Several workers"
-
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of workers on this machine, processes that share its cores; several use no GPU.  "
-            "[default: solve in this process]"
+_SolveFields: Any = dataclasses.make_dataclass(
+    "_SolveFields",
+    [
+        *option_fields(
+            SolveOptions, RunOptions, ClusterOptions, words={"kernel": DEVICE_KERNELS, "placement": PLACEMENTS}
         ),
-    ] = None
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
+        option_field(
+            "scheduler",
+            str,
+            None,
+            "Solve on the workers of this Dask scheduler, tcp://HOST:8786, each on what --device names there.",
+            heading=ClusterOptions.heading,
             metavar="ADDRESS",
-            help="Solve on the workers of this Dask scheduler, tcp://HOST:8786, each on what --device names there.",
         ),
-    ] = None
-    placement: Annotated[
-        str,
-        typer.Option(
-            help=f"Which worker starts with which partitions: {', '.join(PLACEMENTS)}. Single: one worker owns all; "
-            "auto: single where partitions read most of the others, else blocks."
-        ),
-    ] = DEFAULT_PLACEMENT
-    rebalance: Annotated[
-        bool, typer.Option("--rebalance", help="Move dirty partitions to idle workers during the solve.")
-    ] = False
-    worker_timeout: Annotated[
-        float, typer.Option(help="Seconds without an answer after which a worker counts as lost.")
-    ] = DEFAULT_WORKER_TIMEOUT
-    stage: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Copy each worker's partitions to this directory of its node, a local disk, and load them from there.",
-        ),
-    ] = None
+    ],
+)
 
-    def options(self) -> ClusterOptions | None:
-        """The options of `api.solve_with`; None to solve in this process."""
-        from ooc_mdp import api
 
-        asked = dataclasses.asdict(self)
-        workers = workers_of(asked.pop("workers"), asked.pop("scheduler"))
-        return api.requested_cluster(ClusterOptions(workers, **asked))
+class SolveChoices(_SolveFields):  # type: ignore[misc]
+    """Everything that a solve takes beside its criterion."""
+
+    heading: ClassVar[str] = SolveOptions.heading
+
+    def options(self, criterion: Criterion) -> tuple[SolveOptions, RunOptions, ClusterOptions | None]:
+        """The options of `api.solve_with`."""
+        given = {**vars(self), "workers": workers_of(self.workers, self.scheduler)}
+        return solve_options(criterion, given)

@@ -10,14 +10,7 @@ from typing import Annotated
 import typer
 
 from ooc_mdp.cli.application import app
-from ooc_mdp.cli.choices import (
-    ClusterChoices,
-    CriterionChoices,
-    GroupedCommand,
-    RunChoices,
-    SolveChoices,
-    with_choices,
-)
+from ooc_mdp.cli.choices import CriterionChoices, GroupedCommand, SolveChoices, with_choices
 from ooc_mdp.cli.options import JsonOption, ModelArgument, OverwriteOption, PolicyOption, StoreArgument, TrustOption
 from ooc_mdp.cli.tables import print_json
 
@@ -25,13 +18,11 @@ __all__ = ["export", "solve", "verify"]
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(CriterionChoices, SolveChoices, RunChoices, ClusterChoices)
+@with_choices(CriterionChoices, SolveChoices)
 def solve(
     store: ModelArgument,
     asked: CriterionChoices,
     choices: SolveChoices,
-    run: RunChoices,
-    cluster: ClusterChoices,
     policy: PolicyOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -48,18 +39,17 @@ def solve(
     from ooc_mdp.report.summaries import print_solution
     from ooc_mdp.report.terminal import print_note
 
-    options, around = choices.options(asked.criterion()), run.options()
-    spread = cluster.options()
+    options, run, cluster = choices.options(asked.criterion())
     line = SolveProgressLine()
 
     with ExitStack() as stack:
         stack.enter_context(line)
-        if spread is not None:
+        if cluster is not None:
             from ooc_mdp.distributed.cluster import silence_dask
 
             stack.enter_context(silence_dask())
         table = partial(api.open_model, store, trust=trust, note=print_note)
-        solution = api.solve_with(table, options, around, spread, policy=policy, progress=line, note=print_note)
+        solution = api.solve_with(table, options, run, cluster, policy=policy, progress=line, note=print_note)
     figures = solution.summary()
     if as_json:
         print_json(figures)

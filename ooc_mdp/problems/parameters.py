@@ -13,9 +13,9 @@ from typing import Any, TypeGuard, TypeVar, get_type_hints
 
 import numpy as np
 
+from ooc_mdp.arguments import real_number, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.options import real_number, whole_number
 from ooc_mdp.quoting import quote
 
 __all__ = ["DISPLAY_DEFAULT", "Parameter", "check_states", "in_range", "parse_parameters"]

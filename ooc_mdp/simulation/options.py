@@ -6,8 +6,8 @@ import enum
 import math
 from dataclasses import dataclass
 
+from ooc_mdp.arguments import real_number, whole_number
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import real_number, whole_number
 
 __all__ = ["Controller", "SimulationOptions"]
 

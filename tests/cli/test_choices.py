@@ -12,19 +12,12 @@ from command_line import ooc
 from typer.testing import CliRunner
 
 import ooc_mdp
-from ooc_mdp.cli.choices import (
-    ClusterChoices,
-    CriterionChoices,
-    GroupedCommand,
-    RunChoices,
-    SolveChoices,
-    with_choices,
-)
+from ooc_mdp.cli.choices import CriterionChoices, GroupedCommand, SolveChoices, with_choices
 from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
 from ooc_mdp.criteria import QUESTIONS
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Discounted, TotalReward
-from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveKeywords, SolveOptions
 from ooc_mdp.tables import TableKeywords
 
 
@@ -107,9 +100,7 @@ def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
 
 
 def test_choices_left_alone_are_the_options_defaults() -> None:
-    assert SolveChoices().options(Discounted(0.9)) == SolveOptions(0.9)
-    assert RunChoices().options() == RunOptions()
-    assert ClusterChoices().options() is None
+    assert SolveChoices().options(Discounted(0.9)) == (SolveOptions(0.9), RunOptions(), None)
     shared = PartitionChoices().keywords() | ExecutorChoices().keywords()
     assert shared == dict.fromkeys([*TableKeywords.__annotations__, "workers"])
     assert SourceChoices().keywords() == {
@@ -117,10 +108,7 @@ def test_choices_left_alone_are_the_options_defaults() -> None:
         for name, parameter in inspect.signature(ooc_mdp.convert).parameters.items()
         if name in ("format", "rewards", "reward_model", "normalize", "grid")
     }
-    assert {field.name for field in fields(RunChoices)} == {field.name for field in fields(RunOptions)}
-    assert {field.name for field in fields(SolveChoices)} == {field.name for field in fields(SolveOptions)} - {
-        "criterion"
-    }
+    assert [field.name for field in fields(SolveChoices)] == [*SolveKeywords.__annotations__, "scheduler"]
     flags = {flag.name for question in QUESTIONS.values() for flag in question.criterion.flags}
     assert {field.name for field in fields(CriterionChoices)} == flags >= {"discount", "total"}
 
@@ -134,19 +122,22 @@ def test_a_criterion_is_a_discount_or_a_flag_and_not_both() -> None:
 
 
 def test_choices_become_checked_options() -> None:
-    assert SolveChoices(cache="22%", epsilon=0.5).options(Discounted(0.9)) == SolveOptions(
-        0.9, 0.5, cache=CacheSize(share=0.22)
+    chosen = SolveChoices(cache="22%", epsilon=0.5, time_limit=3.0, workers=2).options(Discounted(0.9))
+    assert chosen == (
+        SolveOptions(0.9, 0.5, cache=CacheSize(share=0.22)),
+        RunOptions(time_limit=3.0),
+        ClusterOptions(workers=2),
     )
-    assert ClusterChoices(workers=2).options() == ClusterOptions(workers=2)
-    assert ClusterChoices(scheduler="tcp://a:1").options() == ClusterOptions(workers="tcp://a:1")
+    assert SolveChoices(scheduler="tcp://a:1").options(Discounted(0.9))[2] == ClusterOptions(workers="tcp://a:1")
     with pytest.raises(OptionsError, match="resume needs an output"):
-        RunChoices(resume=True).options()
+        SolveChoices(resume=True).options(Discounted(0.9))
     with pytest.raises(OptionsError, match="--partition-grid 'a' is no list of numbers"):
         PartitionChoices(partition_grid="a").keywords()
     assert ProblemChoices(["p=1"], seed=2, grid="3,4").parameters() == {"p": "1", "seed": 2, "grid": "3,4"}
     assert ExecutorChoices(workers=2).keywords()["workers"] == 2
     assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
-    twice = ClusterChoices(workers=2, scheduler="tcp://a:1")
-    for both in (ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords, twice.options):
-        with pytest.raises(OptionsError, match="--workers and --scheduler contradict each other"):
-            both()
+    contradicting = "--workers and --scheduler contradict each other"
+    with pytest.raises(OptionsError, match=contradicting):
+        ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords()
+    with pytest.raises(OptionsError, match=contradicting):
+        SolveChoices(workers=2, scheduler="tcp://a:1").options(Discounted(0.9))

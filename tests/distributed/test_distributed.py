@@ -19,14 +19,13 @@ from store_models import random_model
 from worker_clusters import Clusters, check, check_counts, placed, solve
 
 import ooc_mdp
-from ooc_mdp import api
 from ooc_mdp.distributed import cluster
 from ooc_mdp.distributed import solve as solve_module
 from ooc_mdp.errors import ClusterError, OptionsError
 from ooc_mdp.model.criterion import TotalReward
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome
-from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions
+from ooc_mdp.options import CacheSize, ClusterOptions, SolveOptions, requested_cluster
 from ooc_mdp.reference import policy_iteration
 from ooc_mdp.solver.plan import choose_shared_method
 from ooc_mdp.store import Store
@@ -248,8 +247,8 @@ def test_a_closed_client_is_refused(ragged: Store, clusters: Clusters) -> None:
 
 def test_a_machine_with_several_gpus_solves_in_one_process_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ooc_mdp.backends.cuda.device.device_count", lambda: 4)
-    assert api.requested_cluster(ClusterOptions()) is None
-    assert api.requested_cluster(ClusterOptions(workers=4)) == ClusterOptions(workers=4)
+    assert requested_cluster(ClusterOptions()) is None
+    assert requested_cluster(ClusterOptions(workers=4)) == ClusterOptions(workers=4)
 
 
 @pytest.mark.parametrize("how", [{"placement": "random"}, {"worker_timeout": 3.0}, {"stage": "s"}])

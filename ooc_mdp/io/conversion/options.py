@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ooc_mdp.arguments import described
+from ooc_mdp.arguments import described, whole_number
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.options import parse_bytes, whole_number
 from ooc_mdp.quoting import quote
+from ooc_mdp.sizes import parse_bytes
 
 __all__ = ["ConvertOptions", "options_of"]
 
