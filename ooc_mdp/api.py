@@ -113,8 +113,9 @@ def solve(
     **options : see `ooc_mdp.options`.
 
     A cache may be given as 0.22 of the table too, and `workers` as the address of a Dask scheduler, such as
-    "tcp://host:8786", or as a client of one, which is not closed. Cache and device memory are those of each worker.
-    Worker processes run the calling script anew: call from under ``if __name__ == "__main__":``.
+    "tcp://host:8786", or as a client of one, which is not closed. Cache and device memory are those of each worker,
+    and a device has the number that it has where the worker runs. Worker processes run the calling script anew: call
+    from under ``if __name__ == "__main__":``.
 
     Returns
     -------

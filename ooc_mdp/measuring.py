@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ooc_mdp.arguments import CACHES, FLAG, FUNCTION, PATH, TABLE, TEXT, WHOLE, WORDS, check_types, maybe
+from ooc_mdp.arguments import CACHES, FLAG, FUNCTION, PATH, TABLE, WHOLE, WORDS, check_types, maybe
 from ooc_mdp.model.criterion import Discounted
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions, SweepOrder
 from ooc_mdp.tables import AnyPath, open_store
@@ -32,8 +32,6 @@ DEFAULT_SIZES = "2%,5%,10%,22%,50%"
     priorities=WORDS,
     methods=WORDS,
     sweeps_per_visit=WHOLE,
-    sweep_order=TEXT,
-    device=TEXT,
     output=maybe(PATH),
     resume=FLAG,
     overwrite=FLAG,

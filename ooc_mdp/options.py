@@ -182,7 +182,7 @@ class SolveOptions:
         "auto",
         WORD,
         "cpu, cuda:0, cuda:0,1 (several as one), cuda (all, where that is faster), or auto: the first GPU, else the "
-        "CPU. Each of several workers uses the devices of these numbers where it runs.",
+        "CPU.",
         heading=_MEMORY,
     )
     kernel: str = option(

@@ -19,6 +19,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "convert": {"--renormalise": "--normalize", **_PARTITIONS},
     "generate": _PARTITIONS,
     "simulate": {
+        "--depth": "--plan-depth",
         "--keep": "--hold-time",
         "--past-end": "--continue-after-end",
         "--policy": "--controller",

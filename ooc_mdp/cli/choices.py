@@ -15,7 +15,8 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -122,12 +123,19 @@ def option_field(
     return name, Annotated[parsed if default is not None else parsed | None, option], default
 
 
-def option_fields(*classes: Any, words: Mapping[str, Iterable[str]]) -> list[tuple[str, Any, Any]]:
-    """The fields of a group for all options of some dataclasses (`ooc_mdp.option_fields`).
+def option_fields(
+    *classes: Any,
+    only: Collection[str] | None = None,
+    words: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    heading: str | None = None,
+) -> list[tuple[str, Any, Any]]:
+    """The fields of a group for the options that some dataclasses declare (`ooc_mdp.option_fields`).
 
     Parameters
     ----------
+    only : names of the options that the group has; None for all.
     words : of options whose values are registered elsewhere, by name.
+    heading : for all of them; None for each option's own.
     """
     return [
         option_field(
@@ -135,10 +143,11 @@ def option_fields(*classes: Any, words: Mapping[str, Iterable[str]]) -> list[tup
             each.takes.parsed,
             each.default,
             each.help,
-            heading=each.heading,
+            heading=heading or each.heading,
             metavar="|".join(words[each.name]) if each.name in words else each.metavar,
         )
         for each in options_in(*classes)
+        if only is None or each.name in only
     ]
 
 

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from ooc_mdp.cli.application import app
-from ooc_mdp.cli.choices import GroupedCommand, with_choices
+from ooc_mdp.cli.choices import GroupedCommand, option_field, option_fields, with_choices
 from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, TrustOption
 from ooc_mdp.cli.tables import print_json
 from ooc_mdp.measuring import DEFAULT_SIZES
-from ooc_mdp.options import SweepOrder
+from ooc_mdp.options import SolveOptions
 
 __all__ = ["cache_sweep"]
 
 
-@dataclass(frozen=True, slots=True)
-class SolvesChoices:
+_SolvesFields: Any = dataclasses.make_dataclass(
+    "_SolvesFields",
+    [
+        *option_fields(
+            SolveOptions,
+            only=("epsilon", "residual", "sweeps_per_visit", "sweep_order", "device"),
+            heading="Each solve",
+        ),
+        option_field("time_limit", float, None, "Seconds until a solve stops, and the next one begins."),
+    ],
+)
+
+
+class SolvesChoices(_SolvesFields):  # type: ignore[misc]
     """What each solve proves, and how."""
 
     heading: ClassVar[str] = "Each solve"
-
-    epsilon: Annotated[
-        float | None, typer.Option(help="Prove |V - V*| to be at most this.  [default: 1e-4 of the value range]")
-    ] = None
-    residual: Annotated[float | None, typer.Option(help="Stop at this plain Bellman residual.")] = None
-    sweeps_per_visit: Annotated[int, typer.Option(help="Most sweeps of a visit by vi.")] = 1
-    sweep_order: Annotated[SweepOrder, typer.Option(help="Order of the states in a sweep on the CPU.")] = "voted"
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, or cuda:0,1 (several as one).")] = "auto"
-    time_limit: Annotated[float | None, typer.Option(help="Seconds until a solve stops, and the next one begins.")] = (
-        None
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def cache_sweep(
     from ooc_mdp import api
     from ooc_mdp.measuring import cache_sweep_with
     from ooc_mdp.model.criterion import Discounted
-    from ooc_mdp.options import CacheSize, SolveOptions
+    from ooc_mdp.options import CacheSize
     from ooc_mdp.report.cache_sweep import SweepPlan, parse_words
     from ooc_mdp.report.cache_sweep_plot import plot_cache_sweep
     from ooc_mdp.report.cache_sweep_report import print_cache_sweep, write_cache_table

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
-
-ControllerName = Literal["lookahead", "vote", "nearest"]
-"""The kinds of `ooc_mdp.simulation.Controller`."""
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")]
 ModelArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Store directory, or a model file.")]

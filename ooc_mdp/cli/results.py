@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
 from ooc_mdp.cli.application import app
-from ooc_mdp.cli.choices import GroupedCommand, with_choices
-from ooc_mdp.cli.options import ControllerName, JsonOption, OverwriteOption
+from ooc_mdp.cli.choices import GroupedCommand, option_fields, with_choices
+from ooc_mdp.cli.options import JsonOption, OverwriteOption
 from ooc_mdp.cli.tables import print_json
-from ooc_mdp.errors import OocMdpError, OptionsError, StoreError
+from ooc_mdp.errors import OocMdpError, StoreError
+from ooc_mdp.simulation_options import SimulationOptions
 
 if TYPE_CHECKING:
     from ooc_mdp.model.mdp import FloatArray
-    from ooc_mdp.simulation import Simulation, SimulationOptions
+    from ooc_mdp.simulation import Simulation
 
 __all__ = ["cache_curve", "simulate"]
 
@@ -89,42 +91,23 @@ def cache_curve(
         cache_report.print_cache_curves(curves, shown)
 
 
-@dataclass(frozen=True, slots=True)
-class RunsChoices:
+_RunsFields: Any = dataclasses.make_dataclass(
+    "_RunsFields",
+    option_fields(
+        SimulationOptions,
+        only=("duration", "controller", "plan_depth", "period", "sample", "hold_time", "continue_after_end"),
+    ),
+)
+
+
+class RunsChoices(_RunsFields):  # type: ignore[misc]
     """How the process is simulated."""
 
-    heading: ClassVar[str] = "Runs"
-
-    duration: Annotated[float, typer.Option(help="Longest run, in the problem's unit of time.")] = 20.0
-    controller: Annotated[
-        ControllerName,
-        typer.Option(help="Plans compared by interpolated values, or stored actions: vote, nearest."),
-    ] = "lookahead"
-    plan_depth: Annotated[int, typer.Option("--depth", help="Number of controls in a plan (lookahead).")] = 4
-    period: Annotated[
-        float | None, typer.Option(help="Time between decisions.  [default: the crossing of two cells]")
-    ] = None
-    sample: Annotated[float, typer.Option(help="Time between two samples of a run.")] = 0.02
-    hold_time: Annotated[float, typer.Option(help="The goal must be held for this last part of a run.")] = 5.0
-    continue_after_end: Annotated[
-        bool, typer.Option("--continue-after-end", help="Continue where the problem ends inside its axes.")
-    ] = False
+    heading: ClassVar[str] = SimulationOptions.heading
 
     def options(self) -> SimulationOptions:
         """The options of `api.simulate`."""
-        from ooc_mdp.simulation import Controller, SimulationOptions
-
-        if self.period == 0.0:
-            raise OptionsError("--period is 0; give a time above 0, or leave it out to decide by the state's motion")
-        return SimulationOptions(
-            duration=self.duration,
-            controller=Controller(self.controller),
-            plan_depth=self.plan_depth,
-            period=0.0 if self.period is None else self.period,
-            sample=self.sample,
-            hold_time=self.hold_time,
-            continue_after_end=self.continue_after_end,
-        )
+        return SimulationOptions(**vars(self))
 
 
 @dataclass(frozen=True, slots=True)

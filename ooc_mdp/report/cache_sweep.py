@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.option_fields import one_of
 from ooc_mdp.options import CacheSize, MethodName, PriorityName, RunOptions, SolveOptions
-from ooc_mdp.quoting import quote
 from ooc_mdp.report.cache_curve import cache_curve
 from ooc_mdp.report.cache_trace import read_trace
 
@@ -203,8 +203,7 @@ class SweepPlan:
         """Every method with every size, p-eva and auto with every priority; raises OptionsError for what cannot be."""
         for words, known, what in ((methods, MethodName, "method"), (priorities, PriorityName, "priority")):
             for word in words:
-                if word not in get_args(known):
-                    raise OptionsError(f"unknown {what} {quote(word)}; there are {', '.join(get_args(known))}")
+                one_of(known).read(what, word)
         schedules: dict[Schedule, None] = {}
         for method in methods:
             takes_priority = bool(priorities) and method in ("auto", "p-eva")

@@ -27,8 +27,8 @@ from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.simulation.closed_loop import CompiledSimulation, compile_for, compile_loop
 from ooc_mdp.simulation.kernel_types import LOOKAHEAD, NEAREST, VOTE, Feedback, Figures, Limits, Samples
-from ooc_mdp.simulation.options import Controller, SimulationOptions
 from ooc_mdp.simulation.trajectory import VALUE_THRESHOLD, RunOutcome, Simulation, Trajectory
+from ooc_mdp.simulation_options import Controller, SimulationOptions
 
 __all__ = ["parse_start", "random_starts", "simulate", "simulation_plan"]
 
@@ -317,7 +317,7 @@ def _limits(problem: DiscretisedProblem, options: SimulationOptions) -> Limits:
         fine_step=_FINER * problem.max_step,
         sample=float(options.sample),
         hold_time=float(options.hold_time),
-        period=float(options.period),
+        period=options.period or 0.0,
         cell_fraction=float(options.cell_fraction),
         shortest=_SHORTEST * problem.max_step,
         cells=float(options.cells),

@@ -9,7 +9,7 @@ from typing import Any
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
-from ooc_mdp.simulation.options import SimulationOptions
+from ooc_mdp.simulation_options import SimulationOptions
 
 __all__ = ["VALUE_THRESHOLD", "RunOutcome", "Simulation", "Trajectory"]
 
