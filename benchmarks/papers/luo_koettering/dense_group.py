@@ -22,7 +22,7 @@ from models import DISCOUNT, DenseModel
 
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
 from ooc_mdp.backends.cuda.group import DeviceGroup, Meet
-from ooc_mdp.backends.cuda.simple.backend import TABLE
+from ooc_mdp.backends.cuda.simple.tables import TABLE
 from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
 from ooc_mdp.model.mdp import FloatArray
 

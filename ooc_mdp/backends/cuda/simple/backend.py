@@ -9,7 +9,7 @@ bytes. Passes of a visit run in batches between two looks at the changes (`ooc_m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,63 +17,30 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel
-from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned, c_type, numbers_of_encoded
+from ooc_mdp.backends.cuda.layout import aligned, c_type, numbers_of_encoded
 from ooc_mdp.backends.cuda.simple.convergence import CopiedChanges, batches
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
+from ooc_mdp.backends.cuda.simple.tables import SimpleTables, TableTypes, alignment_bytes
 from ooc_mdp.backends.cuda.sources import SIMPLE, read_sources
 from ooc_mdp.backends.exact_sweeps import SimpleSweeps
 from ooc_mdp.backends.layout import Layout, Needs, device_layout
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.mdp import discounts as discounts_of
-from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
 
-__all__ = ["TABLE", "SimpleBackend"]
+__all__ = ["SimpleBackend"]
 
 _THREADS = 256
-_FIELDS = 9
-TABLE = np.dtype(
-    [
-        ("pointers", "u8", _FIELDS),
-        ("first", "i8"),
-        ("n", "i8"),
-        ("h", "i8"),
-        ("actions", "i8"),
-        ("width", "i8"),
-        ("discount", "f8"),
-        ("sign", "f8"),
-    ]
-)
-"""struct Table of simple/table.cuh."""
 _COMMON = ("gather", "scatter", "largest_change", "largest_of_blocks", "read_states", "write_states", "measure")
 _CHANGES, _REPORT = slice(0, 2), slice(2, 7)
 """Places of the words that kernels report in: largest_change's, then those of scatter or measure."""
 _WORDS = 7
 _NO_POLICY = np.full(1 << 16, -1, np.int32)
 
-_Types = tuple[np.dtype[Any], np.dtype[Any]]
-"""Of successors and of probabilities."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A table on its way to the device."""
-
-    index: int
-    counts: dict[str, int]
-    """Its states, rows, transitions and halo states."""
-    has_durations: bool
-    types: _Types
-    host: npt.NDArray[np.uint8]
-    """The descriptor, its pointers as offsets (0: no such field), and the fields."""
-    on_device: list[tuple[Any, int]]
-    """Fields that are on the device already, and their offsets."""
-
-
-class SimpleBackend(SimpleSweeps):
+class SimpleBackend(SimpleTables, SimpleSweeps):
     """One device whose partitions a simple kernel sweeps.
 
     Parameters
@@ -83,11 +50,10 @@ class SimpleBackend(SimpleSweeps):
     """
 
     def __init__(self, device: Device, kernel: SimpleKernel) -> None:
-        super().__init__(kernel)
-        self._device = device
+        SimpleSweeps.__init__(self, kernel)
+        SimpleTables.__init__(self, device)
         self._test = None if kernel.stopping is None else CopiedChanges(kernel.stopping, kernel.block)
-        self._compiled: dict[_Types, dict[str, Kernel]] = {}
-        self.name = device.name
+        self._compiled: dict[TableTypes, dict[str, Kernel]] = {}
 
     def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
         """Compile kernels for the types of the store.
@@ -99,7 +65,7 @@ class SimpleBackend(SimpleSweeps):
         self._kernel.check(model)
         self._kernels(model, (model.successor_dtype, model.probability_dtype))
 
-    def _kernels(self, model: ModelFacts, types: _Types) -> dict[str, Kernel]:
+    def _kernels(self, model: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
         if types not in self._compiled:
             c_types: dict[str, str | int] = {"INDEX": c_type(types[0]), "REAL": c_type(types[1])}
             defines = c_types | dict(self._kernel.defines(model))
@@ -109,18 +75,13 @@ class SimpleBackend(SimpleSweeps):
             self._compiled[types] = self._device.compile(source, defines, names, fused=False)
         return self._compiled[types]
 
-    def free_bytes(self) -> int:
-        """Bytes that could be allocated on the device now."""
-        return self._device.memory_free()
-
     def layout(self, model: ModelFacts, needs: Needs) -> Layout:
         """Partitions one by one, two local vectors, changes, reports, a kernel's workspace, and what alignment adds."""
         sizes = self._sizes(model)
         beside = sum(sizes.values()) - sizes["workspace"] + model.largest_table_bytes
         self._kernel.check_memory(model, beside, needs.room, self.name)
-        alignment = (_FIELDS + 1) * ALIGNMENT * model.n_partitions
         changes = sizes["change"] + sizes["maxima"] + sizes["words"]
-        own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment}
+        own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment_bytes(model)}
         own |= {"workspace": sizes["workspace"]} if sizes["workspace"] else {}
         layout = device_layout(model, needs, self.name, own)
         if self._test is None:
@@ -182,81 +143,6 @@ class SimpleBackend(SimpleSweeps):
             piece = _NO_POLICY[: end - start] if policy is None else np.ascontiguousarray(policy[start:end])
             self._stream.upload(int(self._at["policy"]) + 4 * start, piece)
             self._stream.wait()
-
-    # ---------------------------------------------------------------------------------------------------- loads
-
-    def prepare(self, table: PartitionTable) -> _Packed:
-        """All fields that are on the host, one after the other as they will lie on the device."""
-        discounts = self._discounts(table.durations)
-        fields: list[Any] = [
-            table.action_ptr,
-            table.successor_ptr,
-            table.successors,
-            table.probabilities,
-            table.rewards,
-            discounts,
-            table.terminal_rewards,
-            table.halo,
-            table.boundary,
-        ]
-        offsets = np.cumsum([aligned(TABLE.itemsize), *(aligned(f.nbytes) for f in fields)])
-        host = np.empty(int(offsets[-1]), np.uint8)
-        on_device: list[tuple[Any, int]] = []
-        for field, offset in zip(fields, offsets, strict=False):
-            if isinstance(field, np.ndarray):
-                host[offset : offset + field.nbytes] = np.ascontiguousarray(field).reshape(-1).view(np.uint8)
-            elif field.nbytes:
-                on_device.append((field, int(offset)))
-        descriptor = host[: TABLE.itemsize].view(TABLE)[0]
-        descriptor["pointers"] = [int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)]
-        descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
-        descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
-        descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
-        counts = {
-            "states": table.n_states,
-            "rows": table.n_rows,
-            "transitions": int(table.successors.size),
-            "halo": int(table.halo.size),
-        }
-        if on_device:
-            self._stream.follow()  # their kernels were launched on another stream, by this thread
-        types = (table.successors.dtype, table.probabilities.dtype)
-        return _Packed(table.index, counts, bool(discounts.size), types, host, on_device)
-
-    def _discounts(self, durations: Any) -> Any:
-        """Discounts of rows, where the durations are."""
-        if isinstance(durations, np.ndarray):
-            return discounts_of(self._model.discount, durations)
-        with durations.device:
-            return discounts_of(self._model.discount, durations)
-
-    def admit(self, prepared: _Packed) -> Resident:
-        """One allocation for all fields and one copy; fields that are on the device are copied there.
-
-        Raises
-        ------
-        MemoryBudgetError : the device has not so much memory.
-        """
-        host = prepared.host
-        try:
-            at = self._device.allocate(host.nbytes)
-        except MemoryError as error:
-            raise MemoryBudgetError(
-                f"{self.name} has no room for partition {prepared.index} ({format_bytes(host.nbytes)}) within "
-                f"the cache's budget; lower --cache"
-            ) from error
-        pointers = host[: TABLE.itemsize].view(TABLE)[0]["pointers"]
-        pointers[:] = np.where(pointers > 0, pointers + np.uint64(at), 0)
-        self._stream.upload(at, host)
-        for field, offset in prepared.on_device:
-            self._stream.copy(at + offset, int(field.data.ptr), field.nbytes)
-        self._stream.wait()
-        arrays = (np.uint64(at), prepared.counts, self._kernels(self._model, prepared.types))
-        return Resident(prepared.index, prepared.counts["states"], prepared.has_durations, arrays)
-
-    def release(self, resident: Resident) -> None:
-        """Free its allocation."""
-        self._device.free(int(resident.arrays[0]))
 
     # --------------------------------------------------------------------------------------------------- sweeps
 
