@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.average.kernels import any_row_leaves, policy_leaves
-from ooc_mdp.backends.cpu.rows import TableRows
+from ooc_mdp.backends.base import Resident
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.undiscounted.tables import Neighbours, Work
 
@@ -56,32 +55,31 @@ class Differing:
 def prove_differing(run: AverageIteration) -> Work[Differing | None]:
     """Look for the two sets at the values, policy and x of the last reading, which was of every partition."""
     low, high = run.bounds.interval
-    near = _NEAR * (high - low)
-    least = (run.advantage <= low + near).astype(np.uint8)
-    largest = (run.advantage >= high - near).astype(np.uint8)
+    near, backend, x = _NEAR * (high - low), run.backend, run.backend.advantage()
     neighbours = Neighbours(run.tables.source.facts.coupling)
     dirty = np.ones(run.tables.source.n_partitions, np.bool_)
+    backend.begin_pruning((x <= low + near).astype(np.uint8), (x >= high - near).astype(np.uint8))
 
-    def prune(p: int, rows: TableRows) -> IntArray | None:
-        cleared = any_row_leaves(rows, least) + policy_leaves(rows, run.policy, largest)
-        return np.append(neighbours.dependents(p), p) if cleared else None
+    def prune(p: int, resident: Resident) -> IntArray | None:
+        return np.append(neighbours.dependents(p), p) if backend.prune(resident) else None
 
     yield from _until_closed(run, dirty, prune)
+    least, largest = backend.pruned()
     if not (least.any() and largest.any()):
         return None
-    below = float(run.advantage[least > 0].max()) + 2 * run.rounding
-    above = float(run.advantage[largest > 0].min()) - (run.margin + 2 * run.rounding)
+    below = float(x[least > 0].max()) + 2 * run.rounding
+    above = float(x[largest > 0].min()) - (run.margin + 2 * run.rounding)
     return Differing(below, int(least.sum()), above, int(largest.sum())) if below < above else None
 
 
 def _until_closed(
-    run: AverageIteration, dirty: npt.NDArray[np.bool_], prune: Callable[[int, TableRows], IntArray | None]
+    run: AverageIteration, dirty: npt.NDArray[np.bool_], prune: Callable[[int, Resident], IntArray | None]
 ) -> Work[None]:
     """Visit partitions until nothing changes in any; one that changed is visited again, too."""
     while dirty.any():
-        for p, rows, _ in run.tables.in_order(dirty.copy()):
+        for p, resident, _ in run.tables.residents_in_order(dirty.copy()):
             dirty[p] = False
-            affected = prune(p, rows)
+            affected = prune(p, resident)
             if affected is not None:
                 dirty[affected] = True
             yield

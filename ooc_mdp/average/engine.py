@@ -1,4 +1,4 @@
-"""Average rewards in this process on the CPU: plan, resume, solve, and what is concluded.
+"""Average rewards in this process: plan, resume, solve, and what is concluded.
 
     g*(s) = max_pi lim inf of E_pi [ r_1 + ... + r_T ] / T
 
@@ -8,43 +8,35 @@ What is proved is one interval that holds the gain of every state (`ooc_mdp.aver
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from ooc_mdp.average.backends import gain_backend
 from ooc_mdp.average.criterion import AverageReward
 from ooc_mdp.average.iteration import AverageIteration, default_gain_target
-from ooc_mdp.average.kernels import FOUND, any_row_leaves, improve, measure, policy_leaves, relax
-from ooc_mdp.average.policy import EVALUATION_BYTES, KeptRows, policy_rows, rows_bytes
-from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.backends.cpu.rows import MIN_MASS
-from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.criterion import record_of
 from ooc_mdp.model.facts import check_reward_range
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Certificate, Outcome, Solution
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
-from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
-from ooc_mdp.solver.history import history_bytes
-from ooc_mdp.solver.output import Output, Snapshot
-from ooc_mdp.solver.plan import beside_tables, fitting_cache, writing_bytes
-from ooc_mdp.solver.run import Job, run_solve, run_steps
+from ooc_mdp.runtime.memory import return_freed_memory
+from ooc_mdp.runtime.memory_plan import MemoryPlan
+from ooc_mdp.solver.output import Output
+from ooc_mdp.solver.run import Job, run_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
-from ooc_mdp.store.check_load import check_bytes
-from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
-from ooc_mdp.undiscounted.tables import Streamed, no_states
+from ooc_mdp.undiscounted.streamed_solve import DEPTH, StreamedSolve, continue_counters, load_loops, plan_streamed
+from ooc_mdp.undiscounted.tables import Streamed
 
-__all__ = ["METHOD", "AverageEngine", "AverageSolve", "check_table", "solve"]
+__all__ = ["METHOD", "AverageEngine", "check_table", "solve"]
 
 METHOD = "policy and relative value iteration"
 _PROOF = "min_s max_a x <= g*(s) <= max_s max_a x for x = r + P h - h at the values h, float64 rounding included"
-_DEPTH = 2
-"""Partitions that are read at a time."""
 
 
 def solve(
@@ -78,7 +70,7 @@ def check_table(table: Table) -> None:
 
 
 class AverageEngine:
-    """Average rewards, in this process on the CPU."""
+    """Average rewards, in this process, on the CPU or on a CUDA device."""
 
     def check(self, options: SolveOptions, run: RunOptions) -> None:
         """Refuse a plain residual: the interval is what is measured."""
@@ -92,124 +84,47 @@ class AverageEngine:
         """A share of the range of the rewards."""
         return default_gain_target(table)
 
-    def begin(self, job: Job) -> AverageSolve:
+    def begin(self, job: Job) -> StreamedSolve:
         """Plan, allocate, and continue from what is there."""
         table, options, output, stack = job.table, job.options, job.output, job.stack
         check_table(table)
         session = job.session(job.await_signals())
         return_freed_memory()
-        stopped = _load_code(table, job.writes, session)
-        budget, plan = _plan(table, options, job.writes)
+        backend = gain_backend(options.device)
+        stack.callback(backend.close)
+
+        def load() -> None:
+            table.load_code()
+            backend.load_code(table)
+
+        stopped = load_loops(job.writes, session, load)
+        budget, own, on_device = backend.plan(table, options, DEPTH)
+        own["coupling"] = 64 * table.n_partitions + 96 * table.facts.coupling.mass.size
+        plan = plan_streamed(table, budget, own, job.writes, on_device, backend.name)
         job.note(plan.describe())
-        tables = stack.enter_context(Streamed(table, budget, _DEPTH))
-        state = _start(tables, options, budget, session.clock.seconds)
-        stack.callback(state.threads.close)
+        tables = stack.enter_context(Streamed(table, budget, DEPTH, backend, backend.name))
+        state = AverageIteration(
+            tables=tables,
+            epsilon=default_gain_target(table) if options.epsilon is None else options.epsilon,
+            backend=backend,
+            counters=SolveStatistics.of_table(table.facts, budget),
+            seconds=session.clock.seconds,
+        )
         session.begin(0.0)
-        _resume(state, output, session)
+        backend.start(table, _first_values(state, output, session))
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
-        return AverageSolve(state, session, plan, stopped)
+        return StreamedSolve(state, session, state.iterate, lambda outcome: _conclude(state, outcome, plan), stopped)
 
 
-@dataclass(frozen=True, slots=True)
-class AverageSolve:
-    """A solve for the average reward that has begun."""
-
-    state: AverageIteration
-    session: Session
-    plan: MemoryPlan
-    stopped: Outcome | None
-    """What ended it before it could begin."""
-
-    def run(self) -> Outcome:
-        """Until the interval is narrow enough."""
-        self.state.history.row(self.state.row())
-        return self.stopped or run_steps(self.state, self.state.iterate(), self.session)
-
-    def snapshot(self) -> Snapshot | None:
-        """What a solve continues from."""
-        return self.state.snapshot()
-
-    def conclude(self, outcome: Outcome) -> Solution:
-        """Certificate, values and policy."""
-        return _conclude(self.state, outcome, self.plan)
-
-
-def _start(tables: Streamed, options: SolveOptions, budget: int, seconds: Callable[[], float]) -> AverageIteration:
-    """A run of which nothing is known yet."""
-    table = tables.source
-    return AverageIteration(
-        tables=tables,
-        epsilon=default_gain_target(table) if options.epsilon is None else options.epsilon,
-        rows=KeptRows(table.facts.partition_ptr, rows_bytes(table, budget)),
-        counters=SolveStatistics.of_table(table.facts, budget),
-        seconds=seconds,
-        values=np.zeros(table.n_states),
-    )
-
-
-def _load_code(table: Table, writes: bool, session: Session) -> Outcome | None:
-    """Load compiled loops now, so that the plan counts them; the outcome that ended it between two of them."""
-    return load_until(session.ended, lambda: _warm_up(table, writes))
-
-
-def _warm_up(table: Table, writes: bool) -> None:
-    """Call all loops on no states of the smallest partition."""
-    if writes:
-        import zarr.codecs  # noqa: F401
-    rows = no_states(table)
-    policy, inside, numbers = np.zeros(1, np.int32), np.zeros(1, np.uint8), np.zeros(1)
-    improve(rows, 0, 0, numbers, policy, numbers, 0.0, 1.0, np.zeros(FOUND))
-    any_row_leaves(rows, inside)
-    policy_leaves(rows, policy, inside)
-    kept = policy_rows(rows, policy)
-    measure(kept, numbers, numbers, 1.0)
-    relax(kept, numbers, numbers, 0, 0, 0.0, 1.0, 1.0, True)
-
-
-def _plan(table: Table, options: SolveOptions, writes: bool) -> tuple[int, MemoryPlan]:
-    """The cache's budget, and every large buffer of the solve in bytes.
-
-    Raises
-    ------
-    MemoryBudgetError : the cache cannot hold the largest partition.
-    """
-    n, loader, sizes = table.n_states, table.loader("cpu"), table.facts.partition_bytes
-    budget = cache_of_size(sizes, options.cache_size)
-    host = {
-        PROCESS: resident_bytes(),
-        "relative values": 16 * n,
-        "policy and advantages": 12 * n,
-        "evaluations": EVALUATION_BYTES * n,
-        "marks of loaded states": check_bytes(n),
-        "coupling": 64 * table.n_partitions + 96 * table.facts.coupling.mass.size,
-        "rows of the policy": rows_bytes(table, budget),
-        "history": history_bytes(table.n_partitions),
-        "cache": min(budget, int(sizes.sum())),
-        "padding and objects of tables": beside_tables(sizes, budget, loader.padding),
-        "staging": _DEPTH * loader.scratch_bytes,
-    }
-    if writes:
-        host["output buffers"] = writing_bytes(table)
-    plan = MemoryPlan(host, {})
-    plan.check_available(f"this solve of {table.name}", fitting_cache(plan, int(sizes.max())))
-    return budget, plan
-
-
-def _resume(run: AverageIteration, output: Output, session: Session) -> None:
-    """Continue from the values of a checkpoint, or of a result that proves less: any values will do."""
-    saved = output.checkpoint(lambda: {"values": run.values}, what="the values of ")
-    if saved is None or output.path is None:
+def _first_values(run: AverageIteration, output: Output, session: Session) -> FloatArray:
+    """h of a checkpoint, or of a result that proves less: any values will do; 0 where there is neither."""
+    nothing = np.zeros(run.tables.source.n_states)
+    saved = output.checkpoint(lambda: {"values": nothing}, what="the values of ")
+    if saved is None:
         values = output.take_result_values()
-        if values is not None:
-            run.values = run.sign * from_original(run.tables.source, values)
-        return
-    check_bounds(checkpoint_path(output.path), saved.arrays["values"])
-    run.history.restore(saved.arrays, checkpoint_path(output.path))
-    run.values = saved.arrays["values"].copy()
-    session.begin(saved.statistics.solve_seconds, saved.statistics.backups)
-    run.tables.count_on(saved.statistics)
-    for name in ("visits", "sweeps", "backups", "policy_evaluations"):
-        setattr(run.counters, name, getattr(saved.statistics, name))
+        return nothing if values is None else run.sign * from_original(run.tables.source, values)
+    continue_counters(run, output, saved, session, "values", ("policy_evaluations",))
+    return saved.arrays["values"]
 
 
 def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan) -> Solution:
@@ -220,7 +135,7 @@ def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan) -> Solu
     return Solution(
         outcome=outcome,
         method=METHOD,
-        device="cpu",
+        device=run.backend.name,
         criterion=record_of(AverageReward()),
         certificate=Certificate(
             error_bound=half,
@@ -238,7 +153,7 @@ def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan) -> Solu
         ),
         statistics=run.statistics(),
         history=run.history.end(run.row()),
-        values=table.to_source(run.sign * run.values),
-        policy=table.to_source(run.policy),
+        values=table.to_source(run.sign * run.backend.values()),
+        policy=table.to_source(run.backend.policy()),
         memory_plan={"host": plan.host, "device": plan.device},
     )

@@ -12,20 +12,17 @@ Where that stalls as well, the gain may differ between states, which is then loo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_mdp.average.bounds import GainBounds, changes_of
+from ooc_mdp.average.backends import GainBackend, Measured, System
+from ooc_mdp.average.bounds import GainBounds
 from ooc_mdp.average.differing import Differing, prove_differing
-from ooc_mdp.average.kernels import FOUND, improve
-from ooc_mdp.average.policy import KeptRows, Measured, System, Threads, evaluate, measure_policy
-from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
@@ -42,9 +39,7 @@ _STEP = 0.5
 _GOAL = 0.03
 """An evaluation ends at this share of what other actions leave between the bounds,"""
 _AIM = 0.02
-"""or at this share of the target,"""
-_ITERATIONS = 200
-"""or after so many iterations of BiCGSTAB."""
+"""or at this share of the target."""
 _ACCEPTED = 0.5
 """Share of the spread of the policy's x that relative values may leave."""
 _MAX_SPACING = 1e-9
@@ -63,8 +58,6 @@ _MAX_EVALUATIONS = 100
 """so many that leave the interval as wide, too: on the way to the best policy it may widen for a while."""
 _MAX_STEPS = 12
 """Steps in vain after which the gain may differ between states; twice as many after one that could not be shown."""
-_STATES_PER_THREAD = 512
-"""Of a partition: with so many states more, one more thread takes a share of them."""
 _MARGIN = 4.0
 """Times the rounding of x by which another action must be better."""
 _MIN_ROUNDINGS = 8.0
@@ -112,22 +105,17 @@ class _Classes:
 
 @dataclass(slots=True)
 class AverageIteration:
-    """A solve at work; arrays are those of the maximisation, in the order of partitions."""
+    """A solve at work."""
 
     tables: Streamed
     epsilon: float
     """Half the width that is asked for."""
-    rows: KeptRows
+    backend: GainBackend
+    """Has h and the policy."""
     counters: SolveStatistics
     seconds: Callable[[], float]
     """Of work so far."""
-    values: FloatArray
-    """float64 [n]; h."""
-    threads: Threads = field(default_factory=Threads)
     bounds: GainBounds = field(init=False)
-    policy: npt.NDArray[np.int32] = field(init=False)
-    advantage: FloatArray = field(init=False)
-    """float64 [n]; max_a x_a where the last reading was of everything, at the present h."""
     history: HistoryRecorder = field(init=False)
     rounding: float = 0.0
     """Largest rounding of an x in the last reading."""
@@ -142,8 +130,6 @@ class AverageIteration:
     def __post_init__(self) -> None:
         """Nothing has been read yet."""
         self.bounds = GainBounds(self.tables.source.facts.coupling)
-        self.policy = np.full(self.values.size, -1, np.int32)
-        self.advantage = np.zeros(self.values.size)
         self.history = HistoryRecorder(self.tables.cache.loads)
 
     @property
@@ -169,7 +155,7 @@ class AverageIteration:
             best = min(best, width)
             if vain and width <= _MIN_ROUNDINGS * self.rounding:
                 return Outcome.PRECISION_LIMIT
-            steps = stepping or not self.rows.complete
+            steps = stepping or not self.backend.rows_complete
             if steps and vain > most_steps:
                 self.differing = yield from prove_differing(self)
                 if self.differing is not None:
@@ -191,33 +177,31 @@ class AverageIteration:
         """Measure partitions over all actions, and make their policy greedy: those of which other actions than the
         policy's keep the interval from being narrow, or all."""
         due = self.bounds.others > self.bounds.interval[0] + 2 * self.epsilon
-        if everything or not self.rows.complete:
+        if everything or not self.backend.rows_complete:
             due[:] = True
         self.margin, self.rounding, self.changed = _MARGIN * self.rounding, 0.0, 0
-        for p, rows, hit in self.tables.in_order(due, sweeps=True):
-            found = self._improve(rows)
-            if found[5]:
-                raise _no_action(self.tables.source, p, int(found[5]) - 1)
-            self.rows.take(p, rows, self.policy)
-            self.bounds.read(p, *found[:3])
-            self.rounding = max(self.rounding, float(found[3]))
-            self.changed += int(found[4])
-            self._count(p, rows.n, hit)
-            yield
+        hits: dict[int, bool] = {}
+        try:
+            for p, resident, hit in self.tables.residents_in_order(due, sweeps=True):
+                self.backend.improve(resident, self.margin)
+                self._count(p, resident.n_states)
+                hits[p] = hit
+                yield
+        finally:
+            partitions, found = self.backend.found()
+            self._note(partitions, found, hits)
+        without = np.flatnonzero(found[:, 5])
+        if without.size:
+            raise _no_action(self.tables.source, int(partitions[without[0]]), int(found[without[0], 5]) - 1)
 
-    def _improve(self, rows: TableRows) -> FloatArray:
-        """float64 [FOUND]: what all threads found, each in its share of the partition's states."""
-        threads = min(self.threads.count, 1 + rows.n // _STATES_PER_THREAD)
-        shares = np.linspace(0, rows.n, threads + 1).astype(np.int64)
-        found = np.zeros((threads, FOUND))
-
-        def improve_share(i: int) -> None:
-            share = int(shares[i]), int(shares[i + 1])
-            improve(rows, *share, self.values, self.policy, self.advantage, self.margin, self.sign, found[i])
-
-        self.threads.run(improve_share, threads)
-        most = found.max(axis=0)
-        return np.array([found[:, 0].min(), *most[1:4], found[:, 4].sum(), most[5]])
+    def _note(self, partitions: IntArray, found: FloatArray, hits: Mapping[int, bool]) -> None:
+        """Take what a reading found into the bounds."""
+        for p, (low, high, others, rounding, changed, _) in zip(partitions.tolist(), found.tolist(), strict=True):
+            self.bounds.read(p, low, high, others)
+            self.rounding = max(self.rounding, rounding)
+            self.changed += int(changed)
+            if self.tables.trace is not None:
+                self.tables.trace.access(p, False, hits[p], 1, high - low, -np.inf)
 
     def _evaluate(self) -> Work[bool]:
         """Take values of the policy as h, and hold that against the bounds; whether that was of use.
@@ -225,23 +209,33 @@ class AverageIteration:
         Relative values where it has one recurrent class, as far as one can tell; else those of a discount, under which
         the policies become better as well.
         """
-        before = measure_policy(self.rows, self.threads, self.values, self.advantage, self.sign)
-        trial, low, others = self.values.copy(), self.bounds.interval[0], float(self.bounds.others.max())
+        backend, finished = self.backend, False
+        backend.begin_trial()
+        try:
+            useful = yield from self._try(backend.measure())
+            finished = True
+            return useful
+        finally:
+            if not finished:  # an evaluation that is left halfway has bounds for h as it was
+                backend.withdraw()
+
+    def _try(self, before: Measured) -> Work[bool]:
+        """The same, where x of the policy is what it is before."""
+        low, others = self.bounds.interval[0], float(self.bounds.others.max())
         goal = max(_GOAL * (others - low), _AIM * self.epsilon)
-        if self.classes.waiting():
-            after = before
-        else:
-            after = yield from self._solve(trial, System(before.middle, goal, _ITERATIONS))
-        better = self._has_digits(trial, before) and after.spread <= max(_ACCEPTED * before.spread, self.epsilon)
+        after = before
+        if not self.classes.waiting():
+            after = yield from self._solve(System(before.middle, goal, self.backend.iterations))
+        better = self._has_digits(after, before) and after.spread <= max(_ACCEPTED * before.spread, self.epsilon)
         if not better:
             self.classes.failed()
-            trial[:] = self.values
+            self.backend.withdraw()
             discount = 1.0 - self.classes.interest
-            after = yield from self._solve(trial, System(before.middle, goal, _ITERATIONS, discount))
-            if not self._has_digits(trial, before):
-                trial[:] = self.values
+            after = yield from self._solve(System(before.middle, goal, self.backend.iterations, discount))
+            if not self._has_digits(after, before):
+                self.backend.withdraw()
                 after = before
-        self._move_to(trial)
+        self.bounds.moved(after.least, after.largest)
         self.bounds.evaluated(after.low, after.high)
         if better:
             self.classes = _Classes()
@@ -249,43 +243,35 @@ class AverageIteration:
         left = float(self.bounds.others.max()) - float(after.low.min())
         return self.classes.discounted(after.spread, left) or self.changed > 0
 
-    def _solve(self, values: FloatArray, system: System) -> Work[Measured]:
-        """Evaluate the policy (values change), and measure what came out."""
-        self.counters.backups += yield from evaluate(self.rows, self.threads, values, self.sign, system)
-        self.counters.backups += values.size
+    def _solve(self, system: System) -> Work[Measured]:
+        """Evaluate the policy, and measure what came out."""
+        self.counters.backups += yield from self.backend.evaluate(system)
+        self.counters.backups += self.tables.source.n_states
         self.counters.policy_evaluations += 1
-        return measure_policy(self.rows, self.threads, values, self.advantage, self.sign)
+        return self.backend.measure()
 
-    def _has_digits(self, values: FloatArray, before: Measured) -> bool:
+    def _has_digits(self, after: Measured, before: Measured) -> bool:
         """Whether values have digits enough to prove something: what separates two recurrent classes of a policy may
         come out as large as float64 has numbers."""
-        unit = float(np.spacing(np.abs(values).max()))
-        return unit <= max(self.epsilon, _MAX_SPACING * before.spread)
+        return float(np.spacing(after.size)) <= max(self.epsilon, _MAX_SPACING * before.spread)
 
     def _step(self) -> None:
         """h moves by half of x, less the middle of the interval."""
         low, high = self.bounds.interval
-        self._move_to(self.values + _STEP * (self.advantage - 0.5 * (low + high)))
+        self.bounds.moved(*self.backend.step(_STEP, 0.5 * (low + high)))
 
-    def _move_to(self, values: FloatArray) -> None:
-        """Take other values, and hold against the bounds by how much they differ."""
-        self.bounds.moved(*changes_of(values - self.values, self.tables.source.facts.partition_ptr))
-        self.values = values
-
-    def _count(self, p: int, backups: int, hit: bool) -> None:
+    def _count(self, p: int, backups: int) -> None:
         self.counters.visits += 1
         self.counters.sweeps += 1
         self.counters.backups += backups
         self.history.visit(p, 1, 1, self.seconds())
-        if self.tables.trace is not None:
-            self.tables.trace.access(p, False, hit, 1, float(self.bounds.high[p] - self.bounds.low[p]), -np.inf)
 
     # ------------------------------------------------------------------------------ what others may ask
 
     def snapshot(self) -> Snapshot | None:
         """What a checkpoint holds: h."""
         self.history.row(self.row())
-        return Snapshot({"values": self.values, **self.history.arrays()}, self.statistics())
+        return Snapshot({"values": self.backend.values(), **self.history.arrays()}, self.statistics())
 
     def progress(self) -> SolveProgress:
         """Where the solve stands."""

@@ -14,10 +14,8 @@ from numba import njit
 
 from ooc_mdp.backends.cpu.rows import first_row, index, past_row, row_begin, row_end
 
-__all__ = ["FOUND", "any_row_leaves", "improve", "measure", "policy_leaves", "relax"]
+__all__ = ["any_row_leaves", "improve", "measure", "policy_leaves", "relax"]
 
-FOUND = 6
-"""Numbers that `improve` finds."""
 _UNIT_ROUNDOFF = 2.0**-53
 _TINY = 1e-310
 """At least the rounding of products that underflow."""
@@ -57,8 +55,7 @@ def improve(t, begin, end, values, policy, advantage, margin, sign, found):
     Parameters
     ----------
     advantage : float64 [n]; gets max_a x_a(s).
-    found : float64 [FOUND]; gets at most min x of the policy, at least max_a x_a, at least max x of the other actions,
-        the largest rounding, states whose action changed, and 1 + a state without action (0: none).
+    found : float64 [FOUND]; gets what `ooc_mdp.average.backends.FOUND` names.
     """
     low, high, others, most, changed, without = np.inf, -np.inf, -np.inf, 0.0, 0, 0
     for i in range(begin, end):

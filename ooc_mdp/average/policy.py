@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.average.backends import System
 from ooc_mdp.average.kernels import measure, relax
 from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.rows import TableRows
@@ -29,8 +29,6 @@ from ooc_mdp.undiscounted.kernels.totals import rows_of_policy
 __all__ = [
     "EVALUATION_BYTES",
     "KeptRows",
-    "Measured",
-    "System",
     "Threads",
     "evaluate",
     "measure_policy",
@@ -157,32 +155,16 @@ def _bytes(rows: TableRows) -> int:
     return sum(a.nbytes for a in rows[4:])
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """x of a policy at some values."""
-
-    low: FloatArray
-    """float64 [P]; in each partition it is at least this, rounding included,"""
-    high: FloatArray
-    """and at most this."""
-    rounding: float
-    """The largest of an x."""
-
-    @property
-    def spread(self) -> float:
-        """Of x over all states."""
-        return float(self.high.max() - self.low.min())
-
-    @property
-    def middle(self) -> float:
-        """Of the least and the largest x."""
-        return 0.5 * (float(self.high.max()) + float(self.low.min()))
-
-
 def measure_policy(
     kept: KeptRows, threads: Threads, values: FloatArray, advantage: FloatArray, sign: float
-) -> Measured:
-    """Measure x of the rows of a policy at values; each x goes to `advantage` (float64 [n])."""
+) -> tuple[FloatArray, FloatArray, float]:
+    """Measure x of the rows of a policy at values; each x goes to `advantage` (float64 [n]).
+
+    Returns
+    -------
+    two float64 [P] : in each partition x is at least the first and at most the second, rounding included.
+    float : the largest rounding.
+    """
     found = np.empty((3, kept.partitions))
 
     def of(g: int) -> None:
@@ -190,21 +172,7 @@ def measure_policy(
             found[:, p] = measure(kept[p], values, advantage, sign)
 
     threads.run(of, len(kept.groups))
-    return Measured(found[0], found[1], float(found[2].max()))
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """What is solved of a policy, and how far."""
-
-    centre: float
-    """A number near the gain, which is taken off the rewards so that values are small."""
-    goal: float
-    """The largest change by F that is good enough."""
-    most: int
-    """Iterations, of four sweeps each."""
-    discount: float = 1.0
-    """Below 1: h = r - centre + discount P h, which has one solution however many recurrent classes there are."""
+    return found[0], found[1], float(found[2].max())
 
 
 def evaluate(

@@ -20,7 +20,7 @@ from ooc_mdp.model.partition import Coupling
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Loader, Table
 from ooc_mdp.scheduling.cache import PartitionCache
-from ooc_mdp.scheduling.stager import Stager
+from ooc_mdp.scheduling.stager import Stager, TakesTables
 from ooc_mdp.store.trace import Trace
 
 __all__ = ["Neighbours", "Streamed", "Work", "finish", "no_states", "partitions_with"]
@@ -101,17 +101,22 @@ class Streamed:
     source : of the tables.
     budget : bytes of the cache.
     depth : partitions that are read at a time.
+    backend : reads and holds them; None: tables stay as they are read.
+    device : that it holds them on.
     """
 
-    def __init__(self, source: Table, budget: int, depth: int) -> None:
+    def __init__(
+        self, source: Table, budget: int, depth: int, backend: TakesTables | None = None, device: str = "cpu"
+    ) -> None:
         self.source = source
         self.depth = depth
         self.trace: Trace | None = None
         """Records accesses; may be set later."""
-        loader, sizes = source.loader("cpu"), source.facts.partition_bytes
-        self._kept = kept = _Kept(loader)
-        self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, kept.release)
-        self._stager = Stager(self.cache, kept, lambda p: int(sizes[p]), depth, loader.prefetch)
+        loader, sizes = source.loader(device), source.facts.partition_bytes
+        self._kept = _Kept(loader)
+        takes = self._kept if backend is None else backend
+        self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, takes.release)
+        self._stager = Stager(self.cache, takes, lambda p: int(sizes[p]), depth, loader.prefetch)
         self._backwards = False
 
     def __enter__(self) -> Self:
@@ -137,6 +142,13 @@ class Streamed:
         ------
         partition, its rows, and whether it was in the cache and used before
         """
+        for p, resident, hit in self.residents_in_order(wanted, forwards, sweeps):
+            yield p, resident.arrays[0], hit
+
+    def residents_in_order(
+        self, wanted: npt.NDArray[np.bool_], forwards: bool | None = None, sweeps: bool = False
+    ) -> Iterator[tuple[int, Resident, bool]]:
+        """:meth:`in_order` for whatever the backend keeps of a partition."""
         order = np.flatnonzero(wanted)
         backwards = self._backwards if forwards is None else not forwards
         if backwards:
@@ -150,7 +162,7 @@ class Streamed:
                 self.trace.access(p, True, hit, 0, np.inf, -np.inf)
             self.cache.pin(p)
             try:
-                yield p, resident.arrays[0], hit
+                yield p, resident, hit
             finally:
                 self.cache.unpin(p)
             stager.collect()

@@ -10,11 +10,9 @@ proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/theory/und
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.criterion import record_of
@@ -23,17 +21,13 @@ from ooc_mdp.model.solution import Certificate, Outcome, Solution, with_ends
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.runtime.memory import resident_bytes, return_freed_memory
-from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
+from ooc_mdp.runtime.memory import return_freed_memory
+from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
-from ooc_mdp.solver.history import history_bytes
-from ooc_mdp.solver.output import Output, Snapshot
-from ooc_mdp.solver.plan import beside_tables, fitting_cache, writing_bytes
-from ooc_mdp.solver.run import Job, run_solve, run_steps
+from ooc_mdp.solver.output import Output
+from ooc_mdp.solver.run import Job, run_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
-from ooc_mdp.store.check_load import check_bytes
-from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, COMPONENT_BYTES, states_near_zero
 from ooc_mdp.undiscounted.inductive import load_code
 from ooc_mdp.undiscounted.interval_iteration import (
@@ -58,26 +52,25 @@ from ooc_mdp.undiscounted.kernels.end_components import labels as of_states
 from ooc_mdp.undiscounted.kernels.totals import Components, greedy, relax, sweep
 from ooc_mdp.undiscounted.policy_evaluation import EVALUATION_BYTES, PolicyRowCollector, rows_bytes
 from ooc_mdp.undiscounted.shared_values import CHEAP_LOSS
+from ooc_mdp.undiscounted.streamed_solve import DEPTH, StreamedSolve, continue_counters, load_loops, plan_streamed
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, no_states
 
 __all__ = [
     "METHOD",
     "TotalsEngine",
-    "TotalsSolve",
     "conclude_totals",
     "load_code_of_totals",
     "plan_totals",
     "resume_iteration",
     "solve",
     "start_iteration",
+    "totals_solve",
 ]
 
 METHOD = "interval iteration"
 _PROOF = (
     "lower and upper values checked to be inductive: T_pi L > L and T U < U in every state, float64 rounding included"
 )
-_DEPTH = 2
-"""Partitions that are read at a time."""
 
 
 def solve(
@@ -109,7 +102,7 @@ class TotalsEngine:
             return 0.0
         return default_total_target(table, float(solution.value_lower.min()), float(solution.value_upper.max()))
 
-    def begin(self, job: Job) -> TotalsSolve:
+    def begin(self, job: Job) -> StreamedSolve:
         """Plan, allocate, and continue from what is there."""
         table, options, output, stack = job.table, job.options, job.output, job.stack
         check_reward_range(table.facts, steps=1.0)
@@ -118,39 +111,23 @@ class TotalsEngine:
         stopped = load_code_of_totals(table, job.writes, session)
         budget, plan = plan_totals(table, options, job.writes)
         job.note(plan.describe())
-        tables = stack.enter_context(Streamed(table, budget, _DEPTH))
+        tables = stack.enter_context(Streamed(table, budget, DEPTH))
         state = start_iteration(tables, options, budget, session.clock.seconds)
         session.begin(0.0)
         resumed = resume_iteration(state, output, session)
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
-        return TotalsSolve(state, session, plan, resumed, stopped)
+        return totals_solve(state, session, plan, resumed, stopped)
 
 
-@dataclass(frozen=True, slots=True)
-class TotalsSolve:
-    """A solve for total rewards that has begun."""
+def totals_solve(
+    state: IntervalIteration, session: Session, plan: MemoryPlan, resumed: bool, stopped: Outcome | None
+) -> StreamedSolve:
+    """A solve that has begun; `resumed`: it continues from values."""
 
-    state: IntervalIteration
-    session: Session
-    plan: MemoryPlan
-    resumed: bool
-    """Whether it continues from values."""
-    stopped: Outcome | None
-    """What ended it before it could begin."""
+    def conclude(outcome: Outcome) -> Solution:
+        return conclude_totals(state, state.totals or state.unfinished(outcome), plan)
 
-    def run(self) -> Outcome:
-        """Analysis, then the proof."""
-        self.state.history.row(self.state.row())
-        return self.stopped or run_steps(self.state, self.state.iterate(self.resumed), self.session)
-
-    def snapshot(self) -> Snapshot | None:
-        """What a solve continues from; None during the analysis."""
-        return self.state.snapshot()
-
-    def conclude(self, outcome: Outcome) -> Solution:
-        """Certificate, values and policy; what there is where a limit ended the solve."""
-        state = self.state
-        return conclude_totals(state, state.totals or state.unfinished(outcome), self.plan)
+    return StreamedSolve(state, session, lambda: state.iterate(resumed), conclude, stopped)
 
 
 def start_iteration(
@@ -178,13 +155,11 @@ def start_iteration(
 
 def load_code_of_totals(store: Table, writes: bool, session: Session) -> Outcome | None:
     """Call :func:`_warm_up`; the outcome that ended it between two functions that are compiled."""
-    return load_until(session.ended, lambda: _warm_up(store, writes))
+    return load_loops(writes, session, lambda: _warm_up(store))
 
 
-def _warm_up(store: Table, writes: bool) -> None:
-    """Load compiled loops now, so that the plan counts them: they are called on no states of the smallest partition."""
-    if writes:
-        import zarr.codecs  # noqa: F401
+def _warm_up(store: Table) -> None:
+    """Call all loops on no states of the smallest partition."""
     rows = no_states(store)
     load_code(rows)
     marks, labels = np.zeros(1, np.uint8), of_states(1)
@@ -217,31 +192,19 @@ def plan_totals(
     ------
     MemoryBudgetError : the cache cannot hold the largest partition.
     """
-    n, loader, budget = (
-        store.n_states,
-        store.loader("cpu"),
-        cache_of_size(store.facts.partition_bytes, options.cache_size),
-    )
-    host = {
-        PROCESS: resident_bytes(),
+    n, sizes = store.n_states, store.facts.partition_bytes
+    budget = cache_of_size(sizes, options.cache_size)
+    own = {
         "lower and upper values": 16 * n,
         "policy, labels and marks": 26 * n,
         "components": COMPONENT_BYTES * states_near_zero(store, CHEAP_LOSS * _first_target(store, options) / 2),
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
-        "marks of loaded states": check_bytes(n),
         "coupling": 64 * store.n_partitions + 32 * store.facts.coupling.mass.size,
         "rows of the policy": rows_bytes(store),
-        "history": history_bytes(store.n_partitions),
-        "cache": min(budget, int(store.facts.partition_bytes.sum())),
-        "padding and objects of tables": beside_tables(store.facts.partition_bytes, budget, loader.padding),
-        "staging": _DEPTH * loader.scratch_bytes,
+        "cache": min(budget, int(sizes.sum())),
         **(beside or {}),
     }
-    if writes:
-        host["output buffers"] = writing_bytes(store)
-    plan = MemoryPlan(host, {})
-    plan.check_available(f"this solve of {store.name}", fitting_cache(plan, int(store.facts.partition_bytes.max())))
-    return budget, plan
+    return budget, plan_streamed(store, budget, own, writes)
 
 
 def _first_target(store: Table, options: SolveOptions, share: float = RELATIVE_EPSILON) -> float:
@@ -259,19 +222,14 @@ def resume_iteration(run: IntervalIteration, output: Output, session: Session) -
     A solve that stopped at float64's precision had the smallest perturbation; another target begins with its own.
     """
     saved = output.checkpoint(lambda: {"bounds": run.values}, what="the values of ")
-    if saved is None or output.path is None:
+    if saved is None:
         values = output.take_result_values(infinite=True)
         if values is None:
             return False
         run.values[:] = run.sign * from_original(run.tables.source, values)[:, None]
         return True
-    check_bounds(checkpoint_path(output.path), saved.arrays["bounds"])
-    run.history.restore(saved.arrays, checkpoint_path(output.path))
+    continue_counters(run, output, saved, session, "bounds", ())
     run.values[:] = saved.arrays["bounds"].mean(axis=1)[:, None]
-    session.begin(saved.statistics.solve_seconds, saved.statistics.backups)
-    run.tables.count_on(saved.statistics)
-    for name in ("visits", "sweeps", "backups"):
-        setattr(run.counters, name, getattr(saved.statistics, name))
     return True
 
 

@@ -18,14 +18,17 @@ from store_models import Action, Model, State
 import ooc_mdp
 from ooc_mdp import AverageReward
 from ooc_mdp.average.differing import prove_differing
-from ooc_mdp.average.engine import METHOD, _start, solve
+from ooc_mdp.average.engine import METHOD, solve
+from ooc_mdp.average.host import HostGains
+from ooc_mdp.average.iteration import AverageIteration
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference.average_reward import measure_gain
 from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.store import Store
-from ooc_mdp.undiscounted.tables import Streamed
+from ooc_mdp.undiscounted.tables import Streamed, finish
 
 
 def asked(epsilon: float | None = None, **options: Any) -> SolveOptions:
@@ -81,7 +84,7 @@ def test_the_period_of_a_chain_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_steps_alone_close_the_interval_where_rows_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ooc_mdp.average.engine.rows_bytes", lambda table, cache: 0)
+    monkeypatch.setattr("ooc_mdp.average.host.rows_bytes", lambda table, cache: 0)
     store = make_store(Case(cycle(7), partitions=3), tmp_path / "m.store")
     solution = solve(store, asked(1e-6))
     assert solution.outcome is Outcome.PROVED
@@ -146,19 +149,16 @@ def test_a_policy_that_is_kept_by_a_wide_margin_shows_no_more_than_it_earns(tmp_
     poor, rich = State((Action(0.0, {0: 1.0}),)), State((Action(1.0, {0: 1.0}), Action(0.7, {1: 1.0})))
     store = make_store(Case(Model((poor, rich))), tmp_path / "s")
     size = int(store.facts.partition_bytes.sum())
-    with Streamed(store, size, 2) as tables:
-        run = _start(tables, SolveOptions(AverageReward()), size, lambda: 0.0)
-        run.policy[:], run.rounding = [0, 1], 0.1
-        for _ in run._read(True):
-            pass
-        assert run.policy.tolist() == [0, 1]
-        steps = prove_differing(run)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as ended:
-            found = ended.value
-        run.threads.close()
+    backend = HostGains()
+    backend.plan(store, asked(), 2)
+    backend.start(store, np.zeros(2))
+    with Streamed(store, size, 2, backend) as tables:
+        run = AverageIteration(tables, 1e-6, backend, SolveStatistics.of_table(store.facts, size), lambda: 0.0)
+        backend.actions[:], run.rounding = [0, 1], 0.1
+        finish(run._read(True))
+        assert backend.policy().tolist() == [0, 1]
+        found = finish(prove_differing(run))
+    backend.close()
     assert found is None or found.largest <= 0.7
 
 
@@ -201,7 +201,7 @@ def test_processes_that_end_are_refused() -> None:
 
 def test_what_steers_other_methods_is_refused() -> None:
     assert "--epsilon" in refusal(cycle(5), residual=1e-3)
-    for options in ({"method": "vi"}, {"device": "cuda:0"}, {"device_memory": 1 << 30}, {"priority": "h1"}):
+    for options in ({"method": "vi"}, {"kernel": "plain"}, {"priority": "h1"}):
         with pytest.raises(OptionsError, match="--average"):
             asked(**options)
 

@@ -62,7 +62,7 @@ def test_a_stopped_solve_says_that_nothing_is_known_and_continues(tmp_path: Path
     [
         (("--residual", "1e-3"), "give --epsilon"),
         (("--method", "vi"), "has a method of its own"),
-        (("--device", "cuda:0"), "on the CPU only"),
+        (("--device", "cuda:0,1"), "on one device"),
         (("--workers", "2"), "one machine only"),
         (("--discount", "0.9"), "exactly one of"),
         (("--total",), "exactly one of"),

@@ -1,6 +1,7 @@
-// Solves for what a policy's values miss: appended to policy/rows.cu.
+// Solves for what a policy's values miss: appended to policy/rows.cu and one of the equations, policy/discounted.cuh or
+// policy/relative.cuh, which has product_of (A x of a state) and missing_of (b - A V of a state).
 //
-//     (1 - g P) z = r + g P V - V,  V <- V + z         (BiCGSTAB, van der Vorst 1992)
+//     A z = b - A V,  V <- V + z         (BiCGSTAB, van der Vorst 1992)
 //
 // An iteration reads rows twice, as a sweep does once, and moves 168 bytes of each state more. Blocks stride over chunks,
 // so that a sum has few parts, one for each block: sums are taken in an order that depends on the number of blocks and of
@@ -21,12 +22,6 @@ enum { RUNNING, REACHED, BROKEN, LOST };   // LOST: z has numbers that are none
 // Kernels that something is decided after. Each has sums of its own: a device may write those of its next kernel while
 // another still adds up those of the last.
 enum { BEGIN, DIRECTION, MINIMISE, STEP, DECISIONS };
-
-// (1 - g P) x of a state.
-__device__ __forceinline__ double product_of(const Evaluation& e, const Chunk& c, u32 i, i64 state, const double* x) {
-    const double g = discount_at(e, state);
-    return x[state] - g * expected(e.rows, c, i, x);
-}
 
 // ---------------------------------------------------------------------------------------------------------- sums
 
@@ -113,11 +108,11 @@ extern "C" __global__ void krylov_settle(const Evaluation e, int after) {
 }
 #endif
 
-// r = shadow = p = r + g P V - V; z = 0.
+// r = shadow = p = b - A V; z = 0.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluation e) {
     double x[3] = {0.0, 0.0, 0.0};
     if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
-            const double r = backup_of(e, c, i, state) - e.values[state];
+            const double r = missing_of(e, c, i, state);
             e.r[state] = e.shadow[state] = e.p[state] = r;
             e.z[state] = 0.0;
             x[0] += r * r;
@@ -126,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluatio
         settle<BEGIN>(e, x);
 }
 
-// v = (1 - g P) p;  alpha = rho / (shadow v).
+// v = A p;  alpha = rho / (shadow v).
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_direction(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};

@@ -11,7 +11,7 @@ each number of them. When an evaluation sweeps and when it solves is decided in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,22 +22,37 @@ from ooc_mdp.backends.cuda.policy.layout import BLOCK, PROGRESS, evaluation_dtyp
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.model.facts import ModelFacts
 
-__all__ = ["RowLaunches", "row_kernels"]
+__all__ = ["DISCOUNTED", "RELATIVE", "Equation", "RowLaunches", "row_kernels"]
 
 _BEGIN = "krylov_begin"
 _ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step", "krylov_turn")
 """The kernels of an iteration of BiCGSTAB."""
 _SETTLED = {_BEGIN: 0, "krylov_direction": 1, "krylov_minimise": 2, "krylov_step": 3}
 """Kernels whose sums something is decided by, with the number that krylov_settle knows them by."""
-_KERNELS = ("sweep_rows", "sweep_few_rows", "measure_rows", _BEGIN, "krylov_apply", *_ITERATION)
+_KERNELS = ("sweep_rows", "sweep_few_rows", _BEGIN, "krylov_apply", *_ITERATION)
 _MANY = 16
 """Chunks of a block from which on sweeps claim them: with two for each, claims took a tenth longer than strides."""
 
 
-def row_kernels(device: Device, model: ModelFacts, members: int = 1) -> dict[str, Kernel]:
+class Equation(NamedTuple):
+    """What the solver solves of a policy, and how its values are measured."""
+
+    source: str
+    """Below this folder's parent."""
+    measure: str
+    """A kernel."""
+
+
+DISCOUNTED = Equation("policy/discounted.cuh", "measure_rows")
+RELATIVE = Equation("policy/relative.cuh", "measure_gains")
+
+
+def row_kernels(
+    device: Device, model: ModelFacts, members: int = 1, equation: Equation = DISCOUNTED
+) -> dict[str, Kernel]:
     """For so many devices; compiled where they have not been before."""
-    files = read_sources("policy/rows.cuh", "policy/rows.cu", "policy/krylov.cu")
-    names = _KERNELS if members == 1 else (*_KERNELS, "krylov_settle")
+    files = read_sources("policy/rows.cuh", "policy/rows.cu", equation.source, "policy/krylov.cu")
+    names = (*_KERNELS, equation.measure) if members == 1 else (*_KERNELS, equation.measure, "krylov_settle")
     return device.compile(files, kernel_defines(model, members), names)
 
 
@@ -47,11 +62,14 @@ class RowLaunches:
     Parameters
     ----------
     streams : one of each device, which kernels run on.
+    equation : of the policy's values.
     """
 
-    def __init__(self, group: DeviceGroup, streams: Sequence[Stream], model: ModelFacts) -> None:
-        self._group, self._streams = group, streams
-        self._kernels = [row_kernels(device, model, len(group)) for device in group.devices]
+    def __init__(
+        self, group: DeviceGroup, streams: Sequence[Stream], model: ModelFacts, equation: Equation = DISCOUNTED
+    ) -> None:
+        self._group, self._streams, self._equation = group, streams, equation
+        self._kernels = [row_kernels(device, model, len(group), equation) for device in group.devices]
         self._blocks = {
             name: min(kernels[name].blocks_at_once(BLOCK, 0) for kernels in self._kernels) for name in self._kernels[0]
         }
@@ -120,7 +138,7 @@ class RowLaunches:
     def measure(self) -> None:
         """All that has rows, into each device's results."""
         self._group.meet(self._streams)
-        self._launch("measure_rows")
+        self._launch(self._equation.measure)
 
     def wait(self) -> None:
         """Until everything so far is done on all devices."""

@@ -84,6 +84,7 @@ def evaluation_dtype(members: int) -> np.dtype[Any]:
             ("member", "i8"),
             *((name, "u8") for name in addresses),
             ("discount", "f8"),
+            ("centre", "f8"),
             ("progress_of", "u8", (members,)),
             ("sums_of", "u8", (members,)),
         ]

@@ -1,4 +1,5 @@
-// Evaluates a policy on its rows, without the table: appended to policy/rows.cuh, and followed by policy/krylov.cu.
+// Evaluates a policy on its rows, without the table: appended to policy/rows.cuh, and followed by an equation and
+// policy/krylov.cu.
 //
 //     V(s) <- r(s) + g(s) sum_k p_k V(succ_k)          (sweep_rows, in place)
 //
@@ -55,6 +56,7 @@ struct Evaluation {
     const double* row_sums;   // [partitions]
     u64* results;            // [partitions, RESULTS]
     double discount;
+    double centre;         // of relative values: what is taken off the rewards
     Progress* progress_of[MEMBERS];   // of every device
     double* sums_of[MEMBERS];   // [DECISIONS, MEMBERS, 3] on every device
 };

@@ -18,7 +18,7 @@ from ooc_mdp.backends.cuda.driver import address_of
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned, numbers_of_encoded
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
-from ooc_mdp.backends.cuda.policy.launches import RowLaunches
+from ooc_mdp.backends.cuda.policy.launches import DISCOUNTED, Equation, RowLaunches
 from ooc_mdp.backends.cuda.policy.layout import (
     IMPROVED,
     RESULTS,
@@ -32,7 +32,7 @@ from ooc_mdp.backends.cuda.policy.layout import (
 )
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.options import format_bytes
 
 __all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions"]
@@ -55,6 +55,7 @@ class DeviceRows:
     model : sizes, discount and row sums.
     room : bytes of each device's memory that may be taken; None for what is free.
     first : int64 [P]; first state of each partition as the devices number them; None as the store does.
+    equation : of the policy's values.
 
     Raises
     ------
@@ -69,6 +70,7 @@ class DeviceRows:
         model: ModelFacts,
         room: int | None = None,
         first: IntArray | None = None,
+        equation: Equation = DISCOUNTED,
     ) -> None:
         if model.n_states >= 1 << 32:
             raise OptionsError(
@@ -78,7 +80,7 @@ class DeviceRows:
         self._parts = parts_of_rows(model, first, len(group))
         self._descriptors = descriptors_of(model, self._parts)
         self.options = EvaluationOptions()
-        self.launches = RowLaunches(group, self._streams, model)
+        self.launches = RowLaunches(group, self._streams, model, equation)
         sizes = RowSizes.of(model, self._parts, self.launches.most_blocks, group.page)
         free = min(group.memory_free())
         room = free if room is None else min(room, free)
@@ -240,13 +242,17 @@ class DeviceRows:
         values : address of the value vector, which is spread over the devices.
         changed : called whenever values may have changed.
         """
+        self.begin(values)
+        return DeviceEvaluation(self, limit, most if self.valid.any() else 0, changed)
+
+    def begin(self, values: int) -> None:
+        """What is launched from now on is about the value vector at an address, and all rows that are valid now."""
         if any(evaluation["values"] != values for evaluation in self.launches.evaluations):
             for evaluation in self.launches.evaluations:
                 evaluation["values"] = values
             self.launches.forget_graphs()
         self._list_chunks()
         self.begin_changes()
-        return DeviceEvaluation(self, limit, most if self.valid.any() else 0, changed)
 
     def begin_changes(self) -> None:
         """Changes are reported against the values as they are now."""
@@ -256,6 +262,12 @@ class DeviceRows:
 
     def report(self, sweeps: int) -> Evaluation:
         """Measure all that has rows, after so many sweeps or products."""
+        rise, fall, *measured, second_best, largest, smallest = self.measured()
+        states = int(np.diff(self._model.partition_ptr)[self.valid].sum())
+        return Evaluation(sweeps * states, rise, fall, np.array(measured), second_best, largest, -smallest)
+
+    def measured(self) -> FloatArray:
+        """float64 [RESULTS, P]; what the equation's kernel measures, 0 for partitions without rows."""
         for own, stream, results in zip(self._own, self._streams, self._results, strict=True):
             stream.clear(own["results"], results.nbytes)
         if self.valid.any():
@@ -263,10 +275,7 @@ class DeviceRows:
         for own, stream, results in zip(self._own, self._streams, self._results, strict=True):
             stream.download(results, own["results"])
         self.launches.wait()
-        found = np.where(self.valid, numbers_of_encoded(self._results.max(axis=0).T), 0.0)
-        rise, fall, *measured, second_best, largest, smallest = found
-        states = int(np.diff(self._model.partition_ptr)[self.valid].sum())
-        return Evaluation(sweeps * states, rise, fall, np.array(measured), second_best, largest, -smallest)
+        return np.where(self.valid, numbers_of_encoded(self._results.max(axis=0).T), 0.0)
 
     def _list_chunks(self) -> None:
         """The chunks of all partitions with rows, each device's in its list."""
