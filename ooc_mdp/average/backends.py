@@ -76,6 +76,8 @@ class GainBackend(Protocol):
     name: str
     iterations: int
     """Of the solver of an evaluation, at most."""
+    staged: int
+    """Partitions that are read at a time, as planned."""
 
     @property
     def rows_complete(self) -> bool:
@@ -86,12 +88,8 @@ class GainBackend(Protocol):
         """Compile what is called later, so that a plan counts it."""
         ...
 
-    def plan(self, table: Table, options: SolveOptions, staged: int) -> tuple[int, dict[str, int], dict[str, int]]:
+    def plan(self, table: Table, options: SolveOptions) -> tuple[int, dict[str, int], dict[str, int]]:
         """Bytes of the cache, and of the buffers by name, in RAM and on the device.
-
-        Parameters
-        ----------
-        staged : partitions that are read at a time.
 
         Raises
         ------

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.average.backends import FOUND, Marks, Measured, System
-from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.base import Features, Resident
 from ooc_mdp.backends.cuda.device import Device, Kernel
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned, c_type, numbers_of_encoded
@@ -34,6 +34,9 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions, format_bytes
+from ooc_mdp.runtime.memory import KEPT_PER_THREAD
+from ooc_mdp.solver.plan import staging_depth
+from ooc_mdp.undiscounted.streamed_solve import DEPTH
 
 __all__ = ["DeviceGains"]
 
@@ -41,6 +44,8 @@ _THREADS = 256
 _KERNELS = ("improve_gains", "step_gains", "prune_gains")
 _ITERATIONS = 16
 """Of the solver between two looks of the host."""
+_LOADED_AT_A_TIME = 0.125
+"""Share of the cache that partitions on their way may take: what they replace is not used again in this reading."""
 _STALLED = 2048
 """Iterations, or as many as were made before, in which the residual is to be halved: the first hundreds only carry
 values across a large grid, some 2.5 for each of its points along an axis."""
@@ -67,6 +72,7 @@ class DeviceGains(SimpleTables):
         self._compiled: dict[TableTypes, dict[str, Kernel]] = {}
         self._rows: DeviceRows | None = None
         self._improved: list[int] = []
+        self.staged = DEPTH
 
     @property
     def rows_complete(self) -> bool:
@@ -89,11 +95,12 @@ class DeviceGains(SimpleTables):
             self._compiled[types] = self._device.compile(source, defines, _KERNELS, fused=False)
         return self._compiled[types]
 
-    def plan(self, table: Table, options: SolveOptions, staged: int) -> tuple[int, dict[str, int], dict[str, int]]:
+    def plan(self, table: Table, options: SolveOptions) -> tuple[int, dict[str, int], dict[str, int]]:
         """The rows of the policy are kept where they fit beside the cache; without them h only takes steps."""
         model, loader = _facts(table), table.loader(self.name)
         n, free, largest = model.n_states, self.free_bytes(), model.largest_table_bytes
-        staging = {"staging": staged * (largest + loader.scratch_bytes)} if loader.on_device else {}
+        self.staged = staging_depth(Features(overlaps_loads=True))
+        staging = {"staging": self.staged * (largest + loader.scratch_bytes)} if loader.on_device else {}
         needs = Needs(cache=options.cache_size, device_memory=options.device_memory, free=free, staging=staging)
         layout = self._layout(model, needs, {ROWS: DeviceRows.nbytes(model)})
         if layout is None:
@@ -101,9 +108,11 @@ class DeviceGains(SimpleTables):
         assert layout is not None  # without rows it is made or refused
         self._keeps = ROWS in layout.device
         check_free_memory(layout.device, free, self.name, options.device_memory, largest)
+        self.staged = max(DEPTH, min(self.staged, int(layout.cache_bytes * _LOADED_AT_A_TIME / largest)))
         host = {"relative values": 16 * n, "policy and advantages": 12 * n}
         if not loader.on_device:
-            host["packed partitions"] = 2 * staged * largest
+            host["packed partitions"] = 2 * self.staged * largest
+            host["freed buffers"] = (1 + self.staged) * KEPT_PER_THREAD
         return layout.cache_bytes, host, dict(layout.device)
 
     def _layout(self, model: ModelFacts, needs: Needs, rows: dict[str, int]) -> Layout | None:

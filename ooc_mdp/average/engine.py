@@ -30,7 +30,7 @@ from ooc_mdp.solver.output import Output
 from ooc_mdp.solver.run import Job, run_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
-from ooc_mdp.undiscounted.streamed_solve import DEPTH, StreamedSolve, continue_counters, load_loops, plan_streamed
+from ooc_mdp.undiscounted.streamed_solve import StreamedSolve, continue_counters, load_loops, plan_streamed
 from ooc_mdp.undiscounted.tables import Streamed
 
 __all__ = ["METHOD", "AverageEngine", "check_table", "solve"]
@@ -98,11 +98,11 @@ class AverageEngine:
             backend.load_code(table)
 
         stopped = load_loops(job.writes, session, load)
-        budget, own, on_device = backend.plan(table, options, DEPTH)
+        budget, own, on_device = backend.plan(table, options)
         own["coupling"] = 64 * table.n_partitions + 96 * table.facts.coupling.mass.size
-        plan = plan_streamed(table, budget, own, job.writes, on_device, backend.name)
+        plan = plan_streamed(table, budget, own, job.writes, on_device, backend.name, backend.staged)
         job.note(plan.describe())
-        tables = stack.enter_context(Streamed(table, budget, DEPTH, backend, backend.name))
+        tables = stack.enter_context(Streamed(table, budget, backend.staged, backend, backend.name))
         state = AverageIteration(
             tables=tables,
             epsilon=default_gain_target(table) if options.epsilon is None else options.epsilon,

@@ -26,6 +26,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions
+from ooc_mdp.undiscounted.streamed_solve import DEPTH
 from ooc_mdp.undiscounted.tables import no_states
 
 __all__ = ["HostGains"]
@@ -39,6 +40,7 @@ class HostGains:
 
     name = "cpu"
     iterations = 200
+    staged = DEPTH
 
     def __init__(self) -> None:
         self.threads = Threads()
@@ -61,7 +63,7 @@ class HostGains:
         measure(kept, numbers, numbers, 1.0)
         relax(kept, numbers, numbers, 0, 0, 0.0, 1.0, 1.0, True)
 
-    def plan(self, table: Table, options: SolveOptions, staged: int) -> tuple[int, dict[str, int], dict[str, int]]:
+    def plan(self, table: Table, options: SolveOptions) -> tuple[int, dict[str, int], dict[str, int]]:
         """Everything is in RAM."""
         if options.device_memory is not None:
             raise OptionsError(NO_DEVICE_MEMORY)

@@ -76,6 +76,7 @@ def plan_streamed(
     writes: bool,
     on_device: Mapping[str, int] | None = None,
     device: str = "cpu",
+    depth: int = DEPTH,
 ) -> MemoryPlan:
     """Every large buffer of a solve in bytes.
 
@@ -84,6 +85,7 @@ def plan_streamed(
     budget : of the cache.
     own : what the method keeps in RAM, by name, the cache among it where tables lie there.
     on_device : what lies on a device.
+    depth : partitions that are read at a time.
 
     Raises
     ------
@@ -96,7 +98,7 @@ def plan_streamed(
         "marks of loaded states": check_bytes(table.n_states),
         "history": history_bytes(table.n_partitions),
         "padding and objects of tables": beside_tables(sizes, budget, loader.padding),
-        "staging": 0 if loader.on_device else DEPTH * loader.scratch_bytes,
+        "staging": 0 if loader.on_device else depth * loader.scratch_bytes,
     }
     if writes:
         host["output buffers"] = writing_bytes(table)

@@ -150,7 +150,7 @@ def test_a_policy_that_is_kept_by_a_wide_margin_shows_no_more_than_it_earns(tmp_
     store = make_store(Case(Model((poor, rich))), tmp_path / "s")
     size = int(store.facts.partition_bytes.sum())
     backend = HostGains()
-    backend.plan(store, asked(), 2)
+    backend.plan(store, asked())
     backend.start(store, np.zeros(2))
     with Streamed(store, size, 2, backend) as tables:
         run = AverageIteration(tables, 1e-6, backend, SolveStatistics.of_table(store.facts, size), lambda: 0.0)

@@ -48,7 +48,7 @@ def network(folder: Path, capacity: int = 5) -> Store:
 
 def started(table: Table, backend: DeviceGains | HostGains, values: np.ndarray) -> None:
     backend.load_code(table)
-    backend.plan(table, SolveOptions(AverageReward()), 2)
+    backend.plan(table, SolveOptions(AverageReward()))
     backend.start(table, values)
 
 
