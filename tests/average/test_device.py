@@ -205,6 +205,23 @@ def test_a_state_without_actions_is_named_by_a_device(tmp_path: Path, monkeypatc
         ooc_mdp.solve(make_store(Case(model, partitions=2), tmp_path / "s"), AverageReward())
 
 
+def test_a_budget_of_the_device_is_kept_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, device = 200_000, EmulatedDevice()
+    monkeypatch.setattr(engine, "gain_backend", lambda _: DeviceGains(device))
+    peak, allocate = [0], device.allocate
+
+    def counted(nbytes: int) -> int:
+        at = allocate(nbytes)
+        peak[0] = max(peak[0], EmulatedDevice().memory_free() - device.memory_free())
+        return at
+
+    monkeypatch.setattr(device, "allocate", counted)
+    solution = ooc_mdp.solve(network(tmp_path), AverageReward(), epsilon=1e-3, device_memory=budget)
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.policy_evaluations > 0
+    assert peak[0] <= budget
+
+
 def test_a_device_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "gain_backend", lambda _: DeviceGains(EmulatedDevice()))
     with pytest.raises(MemoryBudgetError, match="--device-memory"):

@@ -38,7 +38,7 @@ class Equation(NamedTuple):
     """What the solver solves of a policy, and how its values are measured."""
 
     source: str
-    """Below this folder's parent."""
+    """Its file, below the folder of the CUDA sources."""
     measure: str
     """A kernel."""
 
