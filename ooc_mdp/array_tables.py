@@ -34,6 +34,7 @@ ENVIRONMENT = Kind(
     "an environment, such as gymnasium.make('FrozenLake-v1')",
 )
 LABELS = Kind(lambda value: isinstance(value, Mapping), "a dict of states by name")
+VARIABLES = Kind(lambda value: isinstance(value, Mapping), "a dict of arrays by name")
 Arrays = np.ndarray[Any, Any] | Sequence[Any]
 """P or R: an array, a SciPy matrix, or a list of them."""
 
@@ -74,6 +75,7 @@ def rewards_apart(table: Any, second: Any, third: Any) -> tuple[Any, Any]:
     layout=maybe(TEXT),
     terminal=maybe(TERMINAL),
     labels=maybe(LABELS),
+    variables=maybe(VARIABLES),
     normalize=FLAG,
     path=maybe(PATH),
     overwrite=FLAG,
@@ -90,6 +92,7 @@ def from_arrays(
     terminal: Terminal = None,
     labels: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
     initial: int | Sequence[int] | np.ndarray[Any, Any] | None = None,
+    variables: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
     normalize: bool = False,
     path: AnyPath | None = None,
     overwrite: bool = False,
@@ -112,6 +115,8 @@ def from_arrays(
         r(s). Rows of P of a terminal state are zeros or stay there, and their rewards are 0.
     labels : for each name the states that have it, as numbers or as a mask: what questions about goals name.
     initial : the initial states, likewise, or one number; their label is "init".
+    variables : for each name the values that a state variable has, integers or bools (states,): questions about goals
+        compare them, as "x = 3 & !done".
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
     overwrite : replace an existing store.
@@ -135,7 +140,7 @@ def from_arrays(
     from ooc_mdp.io.source import ReadOptions
 
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
-    model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max", labels, initial)
+    model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max", labels, initial, variables)
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
     return stored_at(path, "arrays", lambda place: convert_source(source, place, options, provenance, progress))

@@ -1,7 +1,8 @@
-"""What a reader finds beside a model's rows and a store keeps: labels of states, and the names of reward models.
+"""What a reader finds beside a model's rows and a store keeps: labels and variables of states, names of reward models.
 
-Labels are sets of states, one bit per state in memory, filled from any thread while blocks are read. Rewards of further
-reward models go with the rows of their block (`Rows.reward_models`). Knows no format and no store.
+Labels are sets of states, one bit per state in memory, filled from any thread while blocks are read; values of
+variables are in a temporary file. Rewards of further reward models go with the rows of their block
+(`Rows.reward_models`). Knows no format and no store.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.io.variables import VariableColumns
 from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["SourceAnnotations"]
@@ -23,6 +25,8 @@ class SourceAnnotations:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bits: dict[str, npt.NDArray[np.uint8]] = {}
+        self.variables = VariableColumns()
+        """State variables."""
         self.table_rewards: str | None = None
         """Name of the reward model that the rows have, where it has a name."""
         self.reward_models: tuple[str, ...] = ()

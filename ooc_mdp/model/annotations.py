@@ -1,12 +1,14 @@
-"""What is known of a model beside its table: labels of states, and reward models with names of their own.
+"""What is known of a model beside its table: labels and variables of states, and reward models with names of their own.
 
-No solve of the table reads them; questions about labelled states, and about one of several reward models, do. This
-module knows no files.
+No solve of the table reads them; questions about such states, and about one of several reward models, do. This module
+knows no files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +17,37 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 
-__all__ = ["INITIAL", "NO_ANNOTATIONS", "Annotations", "StateSet", "unknown_name"]
+__all__ = ["BOOL", "INITIAL", "INT", "NO_ANNOTATIONS", "Annotations", "StateSet", "Variable", "unknown_name"]
 
 StateSet = npt.NDArray[np.bool_]
 """bool [n_states]; which states belong to a set."""
 INITIAL = "init"
 """The label of the initial states, as PRISM and Storm call it."""
+BOOL, INT = "bool", "int"
+"""Types of state variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A state variable: each state has a value of it, a whole number, or 0 or 1 for false and true."""
+
+    type: str
+    """BOOL or INT."""
+    low: int
+    """Least value that a state has."""
+    high: int
+    """Largest value that a state has."""
 
 
 class Annotations:
     """Of a model that has none; a table with some overrides all of it."""
 
     n_states: int = 0
-    """Of the model, where there are labels."""
+    """Of the model, where there are labels or variables."""
     labels: Sequence[str] = ()
     """Names of the labels."""
+    variables: Mapping[str, Variable] = MappingProxyType({})
+    """State variables by name."""
     table_rewards: str | None = None
     """Name of the reward model whose rewards the table has, where it has a name."""
     reward_models: Sequence[str] = ()
@@ -56,6 +74,15 @@ class Annotations:
         groups = np.flatnonzero(bits)[:most]
         group, bit = np.nonzero(np.unpackbits(bits[groups, None], axis=1, bitorder="little"))
         return (8 * groups[group] + bit)[:most]
+
+    def values(self, name: str, first: int, end: int) -> IntArray:
+        """int64 [end - first]; values of a variable in consecutive states, in the source's order.
+
+        Raises
+        ------
+        OptionsError : there is no such variable.
+        """
+        raise unknown_name("variable", name, tuple(self.variables))
 
     def rewards(self, name: str, first: int, end: int) -> FloatArray:
         """float64 [end - first]; rewards of rows, in the table's order, by one of `reward_models`."""

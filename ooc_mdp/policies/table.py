@@ -250,17 +250,22 @@ def _sums(counts: IntArray) -> IntArray:
 
 
 class _PolicyAnnotations(Annotations):
-    """Labels and reward models of the other table; rewards are of the policy's rows."""
+    """Labels, variables and reward models of the other table; rewards are of the policy's rows."""
 
     def __init__(self, table: PolicyTable) -> None:
         self._table, self._other = table, table.base.annotations
         self.n_states = self._other.n_states
         self.labels, self.reward_models = self._other.labels, self._other.reward_models
+        self.variables = self._other.variables
         self.table_rewards, self.rewards_chosen = self._other.table_rewards, self._other.rewards_chosen
 
     def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
         """As of the other table."""
         return self._other.label_bits(name)
+
+    def values(self, name: str, first: int, end: int) -> IntArray:
+        """As of the other table."""
+        return self._other.values(name, first, end)
 
     def rewards(self, name: str, first: int, end: int) -> FloatArray:
         """float64 [end - first]; rewards of the policy's rows, by one of `reward_models`."""

@@ -26,7 +26,7 @@ class Reachability:
     """The largest, or least, probability to reach a goal."""
 
     goal: str
-    """Where the goal is reached: an expression over labels, such as ``"done" & !"crashed"``."""
+    """Where the goal is reached: an expression over labels and variables, such as ``"done" & !"crashed" & x = 3``."""
     avoid: str | None = None
     """States that must not be visited before the goal; one that is both counts as reached."""
     within: int | None = None

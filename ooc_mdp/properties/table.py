@@ -223,7 +223,7 @@ def _states(table: Table, expression: str | None) -> StateSet:
     """bool [n_states]; where an expression holds, in the table's order."""
     if expression is None:
         return np.zeros(table.n_states, np.bool_)
-    found = states_where(expression, table.annotations.label, table.n_states)
+    found = states_where(expression, table.annotations, table.n_states)
     ordered: StateSet = from_original(table, found)
     return ordered
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,8 @@ def print_inspection(facts: dict[str, Any]) -> None:
     rows.append(("order", facts["state_order"]))
     if facts["labels"]:
         rows.append(("labels", ", ".join(f"{name} ({count:,} states)" for name, count in facts["labels"].items())))
+    if facts["variables"]:
+        rows.append(("variables", ", ".join(starmap(_variable, facts["variables"].items()))))
     if facts["reward_models"]:
         own = facts["table_rewards"]
         named = (f"{name} (the table's)" if name == own else name for name in facts["reward_models"])
@@ -288,6 +291,11 @@ def print_inspection(facts: dict[str, Any]) -> None:
     if facts["geometry"]:
         rows.append(("geometry", _geometry(facts["geometry"])))
     _print_rows(facts["path"], [*rows, *_origin(facts["provenance"])])
+
+
+def _variable(name: str, variable: dict[str, Any]) -> str:
+    """A variable with its type and, of integers, its range."""
+    return f"{name} (bool)" if variable["type"] == "bool" else f"{name} ({variable['low']} to {variable['high']})"
 
 
 def _origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:

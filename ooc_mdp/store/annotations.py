@@ -1,7 +1,8 @@
-"""Labels and reward models of a store: a sealed group beside its table, which no solve of the table reads.
+"""Labels, variables and reward models of a store: a sealed group beside its table, which no solve of the table reads.
 
     annotations/
         label_0      uint8 [ceil(n/8)]   one bit per state in the source's order, the first in the lowest bit of a byte
+        variable_0   uint8, int32, int64 [n]   values in the source's order, in the first of these types that holds them
         reward_0     float64 [m]         of the table's rows, in the store's order
         terminal_0   float64 [n]         of states without action, in the store's order; where some are not 0
 
@@ -12,8 +13,9 @@ chunk is compared with the group's manifest when it is read (`ooc_mdp.store.seal
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +23,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError
-from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations, unknown_name
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.annotations import BOOL, INT, NO_ANNOTATIONS, Annotations, Variable, unknown_name
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, SHA256, Rule, check_object, count, or_null
 from ooc_mdp.store.damage import REMEDY
 from ooc_mdp.store.seal import DIGEST
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, SealedGroupWriter, group_attributes
 
-__all__ = ["ANNOTATIONS", "RewardModel", "open_annotations", "write_annotations"]
+__all__ = ["ANNOTATIONS", "RewardModel", "StateAnnotations", "open_annotations", "write_annotations"]
 
 ANNOTATIONS = "annotations"
 """The folder in a store's directory."""
-_FORMAT, _VERSION = "ooc-mdp-annotations", 1
+_FORMAT, _VERSION = "ooc-mdp-annotations", 2
+_TYPES = (np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64))
 
 
 def _are_names(value: Any) -> bool:
@@ -48,6 +51,7 @@ _ATTRIBUTES: dict[str, Rule] = {
     "n_states": count(1),
     "n_rows": count(0),
     "labels": _NAMES,
+    "variables": (lambda value: _are_variables(value), "a list of different names with types and ranges"),
     "reward_models": _NAMES,
     "reward_ranges": (lambda value: isinstance(value, list) and all(map(_is_range, value)), "a range for each model"),
     "table_rewards": or_null((lambda value: isinstance(value, str), "a name")),
@@ -58,8 +62,35 @@ _ATTRIBUTES: dict[str, Rule] = {
 }
 
 
+def _are_variables(value: Any) -> bool:
+    if not isinstance(value, list) or not all(map(_is_variable, value)):
+        return False
+    return _are_names([each["name"] for each in value])
+
+
+def _is_variable(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {"name", "type", "low", "high"}:
+        return False
+    if value["type"] not in (BOOL, INT):
+        return False
+    low, high = value["low"], value["high"]
+    least, most = (0, 1) if value["type"] == BOOL else (-(1 << 63), (1 << 63) - 1)
+    return type(low) is int and type(high) is int and least <= low <= high <= most
+
+
 def _is_range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(x) is float for x in value) and value[0] <= value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnnotations:
+    """Labels and variables of states, in the source's order."""
+
+    labels: Mapping[str, npt.NDArray[np.uint8]]
+    """For each name the states, packed into bits, uint8 [ceil(n/8)]."""
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    values: Callable[[str, int, int], IntArray] | None = None
+    """Returns the values of a variable in consecutive states: name, first, end; where there are variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +114,17 @@ class RewardModel:
 def write_annotations(
     root: Path,
     fingerprint: str,
-    labels: Mapping[str, npt.NDArray[np.uint8]],
+    states: StateAnnotations,
     rewards: Mapping[str, RewardModel],
     sizes: tuple[int, int],
     table_rewards: str | None = None,
     rewards_chosen: bool = True,
 ) -> None:
-    """Write labels and reward models into the directory of a store.
+    """Write labels, variables and reward models into the directory of a store.
 
     Parameters
     ----------
     fingerprint : of the store's table.
-    labels : for each name the states, packed into bits in the source's order, uint8 [ceil(n/8)].
     rewards : for each name a reward model other than the table's; mapped files of any size.
     sizes : numbers of states and of rows.
     table_rewards, rewards_chosen : as in :class:`~ooc_mdp.model.annotations.Annotations`.
@@ -104,8 +134,12 @@ def write_annotations(
         shutil.rmtree(place)
     place.mkdir()
     group = SealedGroupWriter(place)
-    for i, bits in enumerate(labels.values()):
+    for i, bits in enumerate(states.labels.values()):
         group.write(f"label_{i}", bits, bits.shape, ("byte",))
+    for i, (name, variable) in enumerate(states.variables.items()):
+        assert states.values is not None
+        dtype = _stored_type(variable)
+        group.write_runs(f"variable_{i}", dtype, partial(states.values, name), (sizes[0],), ("state",))
     for i, model in enumerate(rewards.values()):
         if model.rewards.size:
             group.write(f"reward_{i}", model.rewards, model.rewards.shape, ("row",))
@@ -118,7 +152,8 @@ def write_annotations(
             "fingerprint": fingerprint,
             "n_states": sizes[0],
             "n_rows": sizes[1],
-            "labels": list(labels),
+            "labels": list(states.labels),
+            "variables": [{"name": name, **asdict(variable)} for name, variable in states.variables.items()],
             "reward_models": list(rewards),
             "reward_ranges": [list(model.range) for model in rewards.values()],
             "table_rewards": table_rewards,
@@ -127,8 +162,14 @@ def write_annotations(
     )
 
 
+def _stored_type(variable: Variable) -> np.dtype[Any]:
+    """The first type that holds the values of a variable."""
+    ranges = ((each, np.iinfo(each)) for each in _TYPES)
+    return next(each for each, range_ in ranges if range_.min <= variable.low and variable.high <= range_.max)
+
+
 def open_annotations(root: Path, fingerprint: str, n_states: int, n_rows: int) -> Annotations:
-    """The labels and reward models of a store; none where it has no such group.
+    """The labels, variables and reward models of a store; none where it has no such group.
 
     Raises
     ------
@@ -154,6 +195,9 @@ class _StoredAnnotations(Annotations):
         self._place, self._attributes, self._group = place, attributes, group
         self.n_states: int = attributes["n_states"]
         self.labels: Sequence[str] = tuple(attributes["labels"])
+        self.variables: Mapping[str, Variable] = {
+            each["name"]: Variable(each["type"], each["low"], each["high"]) for each in attributes["variables"]
+        }
         self.reward_models: Sequence[str] = tuple(attributes["reward_models"])
         self.table_rewards: str | None = attributes["table_rewards"]
         self.rewards_chosen: bool = attributes["rewards_chosen"]
@@ -167,13 +211,15 @@ class _StoredAnnotations(Annotations):
         if len(found["reward_ranges"]) != len(self.reward_models):
             raise SealError(f"it has {len(found['reward_ranges'])} ranges of {len(self.reward_models)} reward models")
         expected = {f"label_{i}": ("uint8", (-(-n_states // 8),)) for i in range(len(self.labels))}
+        variables = enumerate(self.variables.values())
+        expected |= {f"variable_{i}": (_stored_type(each).name, (n_states,)) for i, each in variables}
         models = range(len(self.reward_models))
         expected |= {f"reward_{i}": ("float64", (n_rows,)) for i in models if n_rows}
         expected |= {f"terminal_{i}": ("float64", (n_states,)) for i in models if f"terminal_{i}" in self._group.arrays}
         given = {name: (array.dtype.name, array.shape) for name, array in self._group.arrays.items()}
         if given != expected:
             wrong = sorted(name for name in {*given, *expected} if given.get(name) != expected.get(name))
-            raise SealError(f"its arrays {', '.join(wrong)} are not those of its labels and reward models")
+            raise SealError(f"its arrays {', '.join(wrong)} are not those of its labels, variables and reward models")
 
     def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
         """Read a label."""
@@ -183,6 +229,19 @@ class _StoredAnnotations(Annotations):
             return self._group.read(f"label_{self.labels.index(name)}")
         except SealError as error:
             raise _damaged(self._place, error) from error
+
+    def values(self, name: str, first: int, end: int) -> IntArray:
+        """Read values of a variable."""
+        if name not in self.variables:
+            raise unknown_name("variable", name, tuple(self.variables))
+        array, variable = f"variable_{list(self.variables).index(name)}", self.variables[name]
+        try:
+            values = self._group.read_run(array, first, end)[0].astype(np.int64)
+            if values.size and not variable.low <= int(values.min()) <= int(values.max()) <= variable.high:
+                raise SealError(f"{array} has values outside {variable.low} to {variable.high}, as its attributes say")
+        except SealError as error:
+            raise _damaged(self._place, error) from error
+        return values
 
     def rewards(self, name: str, first: int, end: int) -> FloatArray:
         """Read rewards of some rows."""
@@ -226,4 +285,4 @@ class _StoredAnnotations(Annotations):
 
 
 def _damaged(place: Path, error: Exception) -> DamagedStoreError:
-    return DamagedStoreError(f"the labels and reward models in {place} are damaged: {error}; {REMEDY}")
+    return DamagedStoreError(f"the labels, variables and reward models in {place} are damaged: {error}; {REMEDY}")

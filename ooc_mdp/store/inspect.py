@@ -5,6 +5,7 @@ Of a store it reads sizes, not tables.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,11 @@ def _facts(
 
 
 def _annotations(kept: Annotations) -> dict[str, Any]:
-    """Labels with the numbers of their states, and names of reward models, that of the table's own first."""
+    """Labels with the numbers of their states, variables with their ranges, and names of reward models."""
     own = [] if kept.table_rewards is None else [kept.table_rewards]
     return {
         "labels": {name: int(np.count_nonzero(kept.label(name))) for name in kept.labels},
+        "variables": {name: asdict(variable) for name, variable in kept.variables.items()},
         "reward_models": [*own, *kept.reward_models],
         "table_rewards": kept.table_rewards,
     }

@@ -56,6 +56,49 @@ def answer(*words: object) -> dict:
     return json.loads(ran.out)
 
 
+STA = "(x,on)\n0:(0,false)\n1:(3,true)\n2:(-1,true)\n3:(3,false)\n"
+TRA = "4 5 8\n0 0 1 0.5\n0 0 2 0.5\n0 1 0 0.75\n0 1 3 0.25\n1 0 1 1\n2 0 2 1\n3 0 0 0.5\n3 0 1 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--goal", 'x=3 & on & !"crashed"'], 1.0),
+        (["--goal", "x=3", "--sense", "min"], 0.5),
+        (["--goal", "x < 0"], 0.5),
+        (["--goal", "x = 3 & on", "--avoid", "x=3 & !on"], 0.5),
+        (["--goal", "on & x + 1 = 4", "--within", "2"], 0.5),
+    ],
+)
+def test_goals_compare_state_variables(tmp_path: Path, words: list[str], value: float):
+    path = tmp_path / "m.tra"
+    path.write_text(TRA)
+    path.with_suffix(".sta").write_text(STA)
+    path.with_suffix(".lab").write_text('0="init" 1="crashed"\n0: 0\n2: 1\n')
+    figures = answer(path, *words, "--epsilon", "1e-9")
+    assert float(figures["initial"][0]["value"]) == pytest.approx(value, abs=1e-8)
+
+
+def test_a_goal_that_names_no_variable_of_the_model_lists_those_that_there_are(tmp_path: Path):
+    path = tmp_path / "m.tra"
+    path.write_text(TRA)
+    path.with_suffix(".sta").write_text(STA)
+    ran = ooc("solve", path, "--goal", "on & y=3")
+    assert ran.status == 2
+    assert "character 6: there is no variable 'y'; there are: variables x, on" in ran.err
+
+
+def test_arrays_are_asked_by_their_variables():
+    P = np.zeros((4, 2, 4))
+    P[0] = [[0, 0.5, 0.5, 0], [0.75, 0, 0, 0.25]]
+    P[1:] = np.eye(4)[1:, None]
+    P[3, :] = [0.5, 0.5, 0, 0]
+    store = ooc_mdp.from_arrays(P, np.zeros((4, 2)), layout="state-first", variables={"x": [0, 3, -1, 3]}, initial=0,
+                                partitions=2)  # fmt: skip
+    least = ooc_mdp.solve(store, Reachability("x = 3", avoid="x < 0", sense="min"))
+    assert least.values[0] == pytest.approx(0.5, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("words", "value"),
     [
@@ -129,8 +172,8 @@ def test_a_tighter_target_continues_from_a_result_with_infinite_values(model: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--goal", "gaol"], "there is no label 'gaol'; there are: goal, init, lost, side"),
-        (["--goal", "goal &"], "a label is expected after 'goal &'"),
+        (["--goal", "gaol"], "there is no label 'gaol'; there are: labels goal, init, lost, side"),
+        (["--goal", "goal &"], "a label or a variable is expected after 'goal &'"),
         (["--goal", "goal", "--within", "-1"], "within is -1 steps"),
         (["--goal", "goal", "--sense", "up"], "the sense is 'up'; it must be max or min"),
         (["--reward", "tolls", "--goal", "goal"], "there is no reward model 'tolls'; there are: steps, toll"),

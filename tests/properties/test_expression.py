@@ -1,4 +1,4 @@
-"""Expressions over labels hold in the states that logic says, and what is none is refused where it goes wrong."""
+"""Expressions over labels and variables hold where logic says; what is none is refused where it goes wrong."""
 
 from __future__ import annotations
 
@@ -10,14 +10,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.properties.expression import states_where
+from ooc_mdp.model.annotations import StateSet, Variable
+from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.properties import expression
+from ooc_mdp.properties.expression import check_expression, states_where
 
 ROWS = list(itertools.product([False, True], repeat=3))
-LABELS = {name: np.array([row[i] for row in ROWS]) for i, name in enumerate(["a", "b", "two words"])}
+VALUES = {
+    "x": np.arange(8) - 3,
+    "y": np.arange(8) ** 2,
+    "up": np.arange(8) % 2 == 1,
+    "a": np.arange(8),
+    "my var": np.arange(8),
+}
+
+
+class Names:
+    labels = ("a", "b", "two words")
+    variables = {
+        name: Variable("bool" if values.dtype == bool else "int", int(values.min()), int(values.max()))
+        for name, values in VALUES.items()
+    } | {"far": Variable("int", 0, 1 << 62)}
+
+    def label(self, name: str) -> StateSet:
+        return np.array([row[self.labels.index(name)] for row in ROWS])
+
+    def values(self, name: str, first: int, end: int) -> IntArray:
+        return VALUES[name][first:end].astype(np.int64)
 
 
 def where(text: str) -> list[bool]:
-    return states_where(text, LABELS.__getitem__, len(ROWS)).tolist()
+    return states_where(text, Names(), len(ROWS)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -62,16 +85,63 @@ def test_expressions_in_parentheses_are_those_of_python(text: str):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "a label is expected, but it ends"),
-        ("a &", "a label is expected after 'a &', but it ends"),
+        ("", "a label or a variable is expected, but it ends"),
+        ("a &", "a label or a variable is expected after 'a &', but it ends"),
         ("a b", r"& or \| or the end is expected after 'a', but 'b' follows"),
         ("(a", r"a closing parenthesis is expected after '\(a', but it ends"),
         ("a)", r"& or \| or the end is expected after 'a', but '\)' follows"),
-        ("x=3", "but '=3' follows"),
-        ('"a', "a label is expected, but '\"a' follows"),
-        ("!" * 500 + "a", "nested deeper than 200"),
+        ('"a', "a label or a variable is expected, but '\"a' follows"),
+        ("!" * 500 + "a", "nested deeper than 100"),
+        ("(" * 500 + "a", "nested deeper than 100"),
+        ("-" * 500 + "1 = 1", "nested deeper than 100"),
+        ("gaol", r"character 1: there is no label 'gaol'; there are: labels a, b, two words, and variables x, y, up"),
+        ("a & z = 3", "character 5: there is no variable 'z'; there are: labels a, b"),
+        ('a & "x"', "character 5: there is no label 'x'"),
+        ("x", "'x' is a whole number; compare it, as in x = 3"),
+        ("x + 1", "a comparison, such as x = 3, is expected after 'x \\+ 1'"),
+        ("3", "a comparison, such as x = 3, is expected"),
+        ("(a & b) = 1", "a comparison of numbers, not of sets of states, is expected"),
+        ("x == 3", "a label or a variable is expected after 'x =', but '= 3' follows"),
+        ("x < y < 3", r"& or \| or the end is expected after 'x < y', but '< 3' follows"),
+        ("x = 1234567890123456789", "a number of at most 18 digits"),
+        ("far * 4 > 0", "numbers from 0 to 18446744073709551616 are possible, which do not fit in int64"),
     ],
 )
 def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: str, message: str):
     with pytest.raises(OptionsError, match=message):
-        states_where(text, lambda name: LABELS.get(name, LABELS["a"]), len(ROWS))
+        where(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("x = 0", lambda s, x, y, up: x == 0),
+        ("x=-3", lambda s, x, y, up: x == -3),
+        ("x != 2 & y<=9", lambda s, x, y, up: x != 2 and y <= 9),
+        ("!x>1 | y >= 49", lambda s, x, y, up: not x > 1 or y >= 49),
+        ("!(x < 1)", lambda s, x, y, up: not x < 1),
+        ("2 < x", lambda s, x, y, up: x > 2),
+        ("x < y - 10", lambda s, x, y, up: x < y - 10),
+        ("2*x + 1 = -(x - 4)", lambda s, x, y, up: 2 * x + 1 == -(x - 4)),
+        ("y - x * 2 - 1 > (x + 1) * 3", lambda s, x, y, up: y - x * 2 - 1 > (x + 1) * 3),
+        ("up", lambda s, x, y, up: up),
+        ("!up & x>0", lambda s, x, y, up: not up and x > 0),
+        ("up = true", lambda s, x, y, up: up),
+        ("up=false|x=0", lambda s, x, y, up: not up or x == 0),
+        ("a = 5", lambda s, x, y, up: s == 5),
+        ('"my var" >= 6', lambda s, x, y, up: s >= 6),
+        ("1 = 1", lambda s, x, y, up: True),
+    ],
+)
+@pytest.mark.parametrize("piece", [3, 1 << 20])
+def test_comparisons_hold_where_the_values_say(text: str, meant: object, piece: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(expression, "_PIECE", piece)
+    rows = zip(VALUES["x"], VALUES["y"], VALUES["up"], strict=True)
+    assert where(text) == [meant(s, *row) for s, row in enumerate(rows)]  # type: ignore[operator]
+    check_expression("goal", text)
+
+
+def test_what_is_no_expression_is_refused_before_there_is_a_model():
+    for text in ("x = ", "a b", "(x = 3"):
+        with pytest.raises(OptionsError, match="is expected"):
+            check_expression("goal", text)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ooc_mdp
-from ooc_mdp.store.annotations import RewardModel, write_annotations
+from ooc_mdp.model.annotations import Variable
+from ooc_mdp.store.annotations import RewardModel, StateAnnotations, write_annotations
 from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes
 
 N, M = 11, 22
@@ -21,23 +22,30 @@ def store(tmp_path: Path) -> ooc_mdp.Store:
     rows = np.full((2, N, N), 1 / N)
     built = ooc_mdp.from_arrays(rows, np.ones((N, 2)), path=tmp_path / "s", partitions=3)
     models = {"cost": RewardModel(np.arange(M, dtype=np.float64), np.zeros(N))}
-    write_annotations(built.path, built.fingerprint, {"goal": np.array([4, 1], np.uint8)}, models, (N, M), "own")
+    values = 3 * np.arange(N) - 4
+    states = StateAnnotations(
+        {"goal": np.array([4, 1], np.uint8)}, {"x": Variable("int", -4, 26)}, lambda _, first, end: values[first:end]
+    )
+    write_annotations(built.path, built.fingerprint, states, models, (N, M), "own")
     return ooc_mdp.open_store(built.path)
 
 
 def test_labels_and_rewards_are_read_back(store: ooc_mdp.Store):
     kept = store.annotations
     assert np.flatnonzero(kept.label("goal")).tolist() == [2, 8]
+    assert kept.values("x", 1, 4).tolist() == [-1, 2, 5]
     assert kept.rewards("cost", 5, 9).tolist() == [5, 6, 7, 8]
     assert kept.reward_range("cost") == (0, M - 1)
     assert store.check().valid
     with pytest.raises(ooc_mdp.OptionsError, match="no label 'gaol'; there are: goal"):
         kept.label("gaol")
+    with pytest.raises(ooc_mdp.OptionsError, match="no variable 'y'; there are: x"):
+        kept.values("y", 0, 1)
     with pytest.raises(ooc_mdp.OptionsError, match="no reward model 'own'; there are: cost"):
         kept.rewards("own", 0, 1)
 
 
-@pytest.mark.parametrize("array", ["label_0", "reward_0"])
+@pytest.mark.parametrize("array", ["label_0", "variable_0", "reward_0"])
 @pytest.mark.parametrize("damage", ["altered", "cut", "missing"])
 def test_a_damaged_array_is_named_by_reads_and_by_check(store: ooc_mdp.Store, array: str, damage: str):
     path = next(p for p in (store.path / "annotations" / array / "c").rglob("*") if p.is_file())
@@ -48,7 +56,9 @@ def test_a_damaged_array_is_named_by_reads_and_by_check(store: ooc_mdp.Store, ar
         path.write_bytes(contents if damage == "altered" else contents[:-1])
     kept = ooc_mdp.open_store(store.path).annotations
     with pytest.raises(ooc_mdp.StoreError, match=array):
-        _ = kept.label("goal") if array == "label_0" else kept.rewards("cost", 0, M)
+        _ = {"label_0": lambda: kept.label("goal"), "variable_0": lambda: kept.values("x", 0, N)}.get(
+            array, lambda: kept.rewards("cost", 0, M)
+        )()
     report = store.check()
     assert not report.valid
     assert array in str(report.findings[0])
@@ -56,7 +66,14 @@ def test_a_damaged_array_is_named_by_reads_and_by_check(store: ooc_mdp.Store, ar
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("labels", ["aim"]), ("reward_models", []), ("fingerprint", "0" * 64), ("n_states", 5), ("format_version", 2)],
+    [
+        ("labels", ["aim"]),
+        ("reward_models", []),
+        ("fingerprint", "0" * 64),
+        ("n_states", 5),
+        ("format_version", 1),
+        ("variables", []),
+    ],
 )
 def test_altered_attributes_are_refused(store: ooc_mdp.Store, name: str, value: object):
     group = store.path / "annotations" / "zarr.json"
@@ -65,6 +82,34 @@ def test_altered_attributes_are_refused(store: ooc_mdp.Store, name: str, value: 
     group.write_text(json.dumps(document))
     with pytest.raises(ooc_mdp.StoreError, match="are damaged"):
         _ = ooc_mdp.open_store(store.path).annotations
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        {"low": -3},
+        {"high": 25},
+        {"type": "bool"},
+        {"type": "float"},
+        {"low": 27},
+        {"name": "goal", "more": 1},
+        {"high": 1 << 63},
+    ],
+)
+def test_sealed_anew_with_another_variable_they_are_refused(store: ooc_mdp.Store, variable: dict):
+    place = store.path / "annotations"
+    attributes = group_attributes(place)
+    values = SealedGroup(place, attributes).read("variable_0")
+    attributes["variables"] = [attributes["variables"][0] | variable]
+    shutil.rmtree(place)
+    place.mkdir()
+    forged = SealedGroupWriter(place)
+    forged.write("label_0", np.array([4, 1], np.uint8), (2,), ("byte",))
+    forged.write("variable_0", values, (N,), ("state",))
+    forged.write("reward_0", np.arange(M, dtype=np.float64), (M,), ("row",))
+    forged.seal({name: attributes[name] for name in attributes if name not in ("arrays", "arrays_digest", "digest")})
+    with pytest.raises(ooc_mdp.StoreError, match="are damaged"):
+        ooc_mdp.open_store(store.path).annotations.values("x", 0, N)
 
 
 def test_labels_of_another_table_are_refused(store: ooc_mdp.Store, tmp_path: Path):
@@ -84,7 +129,7 @@ def test_sealed_anew_with_other_sizes_they_are_refused(store: ooc_mdp.Store):
     forged = SealedGroupWriter(place)
     forged.write("label_0", np.zeros(9, np.uint8), (9,), ("byte",))
     forged.seal({name: attributes[name] for name in attributes if name not in ("arrays", "arrays_digest", "digest")})
-    with pytest.raises(ooc_mdp.StoreError, match="label_0, reward_0 are not those"):
+    with pytest.raises(ooc_mdp.StoreError, match="label_0, reward_0, variable_0 are not those"):
         _ = ooc_mdp.open_store(store.path).annotations
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.arguments import described
 from ooc_mdp.errors import InputError
@@ -52,6 +53,7 @@ class ArrayModel:
     sense: str = "max"
     labels: Any = None
     initial: Any = None
+    variables: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def open_arrays(model: ArrayModel, options: ReadOptions) -> MemorySource:
         source.annotations.declare([name])
         given = "initial" if name == INITIAL and model.initial is not None else f"labels[{name!r}]"
         source.annotations.mark(name, _states(given, states, layout.n_states))
+    source.annotations.variables.put(PATH, 0, _variables(model.variables or {}, layout.n_states))
     return source
 
 
@@ -179,6 +182,25 @@ def _labels(model: ArrayModel) -> dict[str, Any]:
             raise InputError(PATH, f"initial is {described(model.initial)}; give a state, or a list of states")
         labels[INITIAL] = [model.initial] if scalar else model.initial
     return labels
+
+
+def _variables(given: Mapping[str, Any], n_states: int) -> dict[str, npt.NDArray[Any]]:
+    """The state variables that are given: for each name integers or bools of all states."""
+    if any(not isinstance(name, str) or not name for name in given):
+        raise InputError(PATH, f"variables has the names {list(given)}; give names that are texts")
+    found = {}
+    for name, values in given.items():
+        column = dense_array(PATH, f"variables[{name!r}]", values)
+        if column.shape != (n_states,):
+            what = f"has the shape {column.shape}; give a value for each of the {n_states} states"
+            raise InputError(PATH, f"variables[{name!r}] {what}")
+        if column.dtype.kind not in "biu":
+            what = f"is of type {column.dtype}; give integers or bools, such as numbers of grid points"
+            raise InputError(PATH, f"variables[{name!r}] {what}")
+        if column.dtype.kind == "u" and int(column.max()) > np.iinfo(np.int64).max:
+            raise InputError(PATH, f"variables[{name!r}] has the value {column.max()}, which does not fit in int64")
+        found[name] = column
+    return found
 
 
 def _states(name: str, given: Any, n_states: int) -> IntArray:

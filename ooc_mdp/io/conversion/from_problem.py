@@ -37,7 +37,7 @@ from ooc_mdp.io.problem_labels import packed_labels
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of
-from ooc_mdp.store.annotations import write_annotations
+from ooc_mdp.store.annotations import StateAnnotations, write_annotations
 from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError, OpenDirectory
@@ -124,7 +124,7 @@ def _write(
         if labels:
             attributes = group_attributes(root)
             sizes = problem.n_states, int(attributes["table"]["n_rows"])
-            write_annotations(root, attributes["fingerprint"], labels, {}, sizes)
+            write_annotations(root, attributes["fingerprint"], StateAnnotations(labels), {}, sizes)
 
 
 def known_schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:

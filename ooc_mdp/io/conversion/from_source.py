@@ -41,7 +41,7 @@ from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, write_
 from ooc_mdp.io.source import BlockReader, Source
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.state_order import StateOrder
-from ooc_mdp.store.annotations import RewardModel, write_annotations
+from ooc_mdp.store.annotations import RewardModel, StateAnnotations, write_annotations
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
@@ -134,10 +134,10 @@ def write_spooled(
 
 
 def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrder, scratch: Path) -> None:
-    """Write the labels and further reward models of a source beside the table, if it has any."""
+    """Write the labels, variables and further reward models of a source beside the table, if it has any."""
     found, n_states = source.annotations, int(order.partition_ptr[-1])
-    labels = found.labels(n_states)
-    if not labels and not found.reward_models and found.table_rewards is None:
+    labels, variables = found.labels(n_states), found.variables.variables(n_states)
+    if not labels and not variables and not found.reward_models and found.table_rewards is None:
         return
     n_rows = sum(file.n_rows for file in spool.files)
     models = {}
@@ -154,7 +154,7 @@ def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrd
     write_annotations(
         root,
         str(group_attributes(root)["fingerprint"]),
-        labels,
+        StateAnnotations(labels, variables, found.variables.read),
         models,
         (n_states, n_rows),
         found.table_rewards,

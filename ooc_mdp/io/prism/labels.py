@@ -1,10 +1,10 @@
-"""PRISM's companion files of labels and valuations, stem.lab and stem.sta.
+"""PRISM's companion file of labels, stem.lab.
 
-    0="init" 1="deadlock" 2="goal"       (x,y)
-    0: 0                                 0:(0,3)
-    7: 1 2                               1:(1,3)
+    0="init" 1="deadlock" 2="goal"
+    0: 0
+    7: 1 2
 
-A label that no state has is one of the model's all the same. Valuations are compared with the number of states only.
+A label that no state has is one of the model's all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import first_lines, iter_lines
 from ooc_mdp.quoting import printable, quote, shorten
 
-__all__ = ["check_last_state", "check_valuations", "declared_labels", "read_labels"]
+__all__ = ["check_last_state", "declared_labels", "read_labels"]
 
 _LOOK = 1 << 14
 """Bytes at the beginning and the end of a file that are examined."""
@@ -42,15 +42,6 @@ def check_last_state(file: TextFile, n_states: int, tra: str, every: bool = Fals
             message = f"its last state is {shown}, but {tra} announces {n_states} states"
             raise InputError(file.path, f"{message}; take it away if they do not belong together")
         break
-
-
-def check_valuations(file: TextFile, n_states: int, tra: str) -> list[str]:
-    """Check the last state of a .sta file, and close it; return the variables that its first line names."""
-    check_last_state(file, n_states, tra, every=True)
-    line = next(iter(first_lines(file.read(0, _LOOK))), b"").decode("utf-8", "replace")
-    file.close()
-    variables = re.fullmatch(r"\((.*)\)", line)
-    return variables[1].split(",") if variables else []
 
 
 def declared_labels(file: TextFile) -> dict[int, str]:

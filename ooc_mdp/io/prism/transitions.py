@@ -16,7 +16,7 @@ file. The probabilities of a transition given twice are added up. Comments (#), 
 A DTMC is an MDP of one action per state. Its comment is required, as a CTMC's file, whose numbers are rates, looks the
 same without. Other types of models are errors. Rewards are those of --rewards FILE or of the companion files with the
 same stem; without any they are 0, and with several all are kept by name. All files may be compressed. Labels of a
-companion file .lab are kept; one of valuations (.sta) is only compared with the number of states.
+companion file .lab and variables of one of valuations (.sta) are kept.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
 
@@ -32,10 +32,11 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.foreign import PEXP, is_name, model_kind
-from ooc_mdp.io.left_out import ACTION_NAMES, REWARD_STRUCTURES, VALUATIONS
+from ooc_mdp.io.left_out import ACTION_NAMES, REWARD_STRUCTURES
 from ooc_mdp.io.prism.header import Header, read_header
-from ooc_mdp.io.prism.labels import check_last_state, check_valuations, declared_labels, read_labels
+from ooc_mdp.io.prism.labels import check_last_state, declared_labels, read_labels
 from ooc_mdp.io.prism.rewards import RewardFile, Structure, choose_rewards, companion_files
+from ooc_mdp.io.prism.valuations import read_valuations
 from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.text.columns import column_table, diagnose_columns, group_rows
@@ -79,8 +80,9 @@ class _PrismSource(TextSource):
         if left_out:
             self.left_out.add(REWARD_STRUCTURES, left_out)
         plain = Path(plain_name(path))
-        for companion in companion_files(plain.with_suffix(".sta")):
-            self.left_out.add(VALUATIONS, check_valuations(TextFile(companion), self.n_states, path))
+        self._valuation_files = [TextFile(companion) for companion in companion_files(plain.with_suffix(".sta"))]
+        for file in self._valuation_files:
+            check_last_state(file, self.n_states, path, every=True)
         self._label_files = [TextFile(companion) for companion in companion_files(plain.with_suffix(".lab"))]
         for file in self._label_files:
             self.annotations.declare(declared_labels(file).values())
@@ -167,6 +169,8 @@ class _PrismSource(TextSource):
             reward_file.check_totals()
         for label_file in self._label_files:
             read_labels(label_file, self.n_states or 0, self.path, self.annotations)
+        for file in self._valuation_files:
+            read_valuations(file, self.n_states or 0, self.path, self.annotations.variables)
 
     def _all_rewards(self) -> list[RewardFile]:
         return [*self._rewards, *(file for files in self._models.values() for file in files)]
@@ -174,7 +178,7 @@ class _PrismSource(TextSource):
     def close(self) -> None:
         """Remove the texts of compressed files."""
         super().close()
-        for file in [*(each.file for each in self._all_rewards()), *self._label_files]:
+        for file in [*(each.file for each in self._all_rewards()), *self._label_files, *self._valuation_files]:
             file.close()
 
 

@@ -8,9 +8,10 @@
     @model                        ...
 
 A DTMC has one action per state. Rewards are r(s) + r(s,a) of one reward model: the only one, which may have no name, or
-the one that --reward-model names; a missing [..] is 0, as in Storm. Others are kept by name, as labels are. A state
-without action is terminal. Names of actions are left out; an exit rate `!2.5` or an observation `{3}` in the place of
-the rewards is an error. CTMCs, Markov automata, POMDPs, games, parameters, placeholders and intervals are errors.
+the one that --reward-model names; a missing [..] is 0, as in Storm. Others are kept by name, as labels are, and
+variables that comments have. A state without action is terminal. Names of actions are left out; an exit rate `!2.5` or
+an observation `{3}` in the place of the rewards is an error. CTMCs, Markov automata, POMDPs, games, parameters,
+placeholders and intervals are errors.
 Source: Storm's DirectEncodingParser and DirectEncodingExporter, stormchecker.org.
 """
 
@@ -26,10 +27,11 @@ import numpy as np
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
 from ooc_mdp.io.foreign import model_kind
-from ooc_mdp.io.left_out import ACTION_NAMES
+from ooc_mdp.io.left_out import ACTION_NAMES, VALUATIONS
 from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import ReadOptions, Source
 from ooc_mdp.io.storm.drn_lines import parse_drn
+from ooc_mdp.io.storm.valuations import commented_values
 from ooc_mdp.io.text.errors import (
     INTERVALS,
     Field,
@@ -244,6 +246,7 @@ class _DrnSource(TextSource):
         if actions:
             self.left_out.add(ACTION_NAMES, actions)
         self._mark_labels(table, buffer, labels)
+        self._keep_variables(table, buffer, segment)
         found = self._order_error(table, segment)
         if found is not None:
             index, why = found
@@ -288,6 +291,14 @@ class _DrnSource(TextSource):
             for label in re.findall(r'"[^"\n]*"?|[^ \t\r]+', line.decode("utf-8", "replace")):
                 self.annotations.mark(label.strip('"'), known)
 
+    def _keep_variables(self, table: Table, buffer: Bytes, segment: TextSegment) -> None:
+        """Keep the values of variables that comments behind a segment's states have."""
+        states = table.offsets[table.letters == _STATE] - segment.begin
+        values, left_out = commented_values(buffer.tobytes(), states)
+        self.annotations.variables.put(self.path, segment.first_state, values)
+        if left_out:
+            self.left_out.add(VALUATIONS)
+
     def _order_error(self, table: Table, segment: TextSegment) -> tuple[int, str] | None:
         letters, n_states = table.letters, self.n_states or 0
         errors: list[tuple[int, str]] = []
@@ -327,6 +338,9 @@ class _DrnSource(TextSource):
         rows, _, _, end = self._totals()
         if end == 0:
             raise error_at(self.file, self.size - 1, f"no state follows @model, but {self.n_states} are announced")
+        incomplete = self.annotations.variables.incomplete(self.n_states or 0)
+        if incomplete:
+            self.left_out.add(VALUATIONS, incomplete)
         if self._n_choices is not None and rows != self._n_choices:
             raise error_at(self.file, self._choices_at, f"{self._n_choices} choices announced, {rows} are given")
 

@@ -15,6 +15,7 @@ from typing import Any
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES, VALUATIONS
 from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream
+from ooc_mdp.io.umb.valuations import VALUATIONS_FILE, StateRecords, no_records, read_records
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = [
@@ -99,6 +100,8 @@ class Index:
     """What each reward structure is called."""
     labels: dict[str, str]
     """By identifier of a label of states, what it is called."""
+    records: StateRecords
+    """Where the variables of states are."""
     annotations: dict[str, tuple[str, ...]]
     """What is announced and not read, by its kind (`ooc_mdp.io.left_out`)."""
     other_folders: tuple[str, ...]
@@ -141,6 +144,8 @@ class Index:
                 sizes[self.reward_file(structure, entity)] = numbers.width * counts[entity]
         bits = -(-counts["states"] // _WORD) * _WORD // 8
         sizes |= dict.fromkeys((INITIAL_STATES, *map(self.label_file, self.labels)), bits)
+        if self.records.fields:
+            sizes[VALUATIONS_FILE] = self.records.size * counts["states"]
         if name in sizes:
             return sizes[name]
         if name == _INDEX or self.kind_left_out(name) or name.startswith(self.other_folders):
@@ -207,7 +212,7 @@ class _IndexReader:
         kind = system.get("branch-probability-type")
         names = self.reward_names()
         reward = self.chosen_reward(names, reward_model)
-        labels, rewards = self.state_labels(), self.kept_rewards(names, reward)
+        labels, rewards, records = self.state_labels(), self.kept_rewards(names, reward), self.state_records()
         return Index(
             path=self.path,
             counts={
@@ -221,7 +226,8 @@ class _IndexReader:
             rewards=rewards,
             names={name: names[name] for name in rewards},
             labels=labels,
-            annotations=self.left_out(labels, rewards),
+            records=records,
+            annotations=self.left_out(labels, rewards, records),
             other_folders=self.other_folders(labels, rewards),
         )
 
@@ -268,6 +274,14 @@ class _IndexReader:
             raise self.error(f"two labels have one alias: {shorten(', '.join(labels.values()))}; rename one of them")
         return labels
 
+    def state_records(self) -> StateRecords:
+        """Where the variables of states are."""
+        described = self.section(self.section(self.index, "valuations"), "states")
+        try:
+            return read_records(described) if described else no_records()
+        except ValueError as error:
+            raise self.error(f"valuations of states: {error}") from None
+
     def kept_rewards(self, names: dict[str, str], reward: str | None) -> dict[str, dict[str, Numbers]]:
         """Where each reward structure pays, by identifier; those that cannot be read are left out, if not wanted."""
         kept = {}
@@ -279,7 +293,9 @@ class _IndexReader:
                     raise
         return kept
 
-    def left_out(self, labels: dict[str, str], rewards: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    def left_out(
+        self, labels: dict[str, str], rewards: dict[str, Any], records: StateRecords
+    ) -> dict[str, tuple[str, ...]]:
         """Names of labels of choices and branches, of other reward structures and other annotations, by their kind."""
         found: dict[str, tuple[str, ...]] = {}
         annotations = self.section(self.index, "annotations")
@@ -289,8 +305,8 @@ class _IndexReader:
             names = [self.alias(name, section[name]) for name in section if name not in kept]
             if names:
                 found[_GROUPS.get(group, f"annotations {group}")] = tuple(names)
-        if self.index.get("valuations"):
-            found[VALUATIONS] = ()
+        if records.left_out or set(self.section(self.index, "valuations")) - {"states"}:
+            found[VALUATIONS] = records.left_out
         return found
 
     @staticmethod

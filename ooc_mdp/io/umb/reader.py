@@ -11,9 +11,9 @@ A UMB file is a tar archive (plain, gzip or xz) of index.json and little-endian 
     V(s) = r(s) + opt_a { r(s,a) + sum_s' p(s'|s,a) [ r(s,a,s') + gamma V(s') ] },  V(s) = r(s) if none.
 
 Discrete-time models of one player (MDP) or none (DTMC) are read, fully observed, with doubles or rationals
-(rounded to the nearest double). Targets or rewards that are absent are 0 everywhere. Labels of states, the initial
-states (label "init") and all reward structures are kept; valuations, the names of actions and labels of choices and
-branches are not. Every other member is read or refused by name.
+(rounded to the nearest double). Targets or rewards that are absent are 0 everywhere. Labels and variables of states,
+the initial states (label "init") and all reward structures are kept; valuations of choices and branches, their labels
+and the names of actions are not. Every other member is read or refused by name.
 Source: "Specification of the UMB Format", https://github.com/pmc-tools/umb, format version 1.
 """
 
@@ -45,6 +45,7 @@ from ooc_mdp.io.umb.index import (
     Index,
     read_index,
 )
+from ooc_mdp.io.umb.valuations import VALUATIONS_FILE
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import IntArray
 
@@ -115,7 +116,7 @@ class _UmbSource:
     def _expected_size(self, name: str) -> int | None:
         size = self._index.expected_size(name)
         kind = self._index.kind_left_out(name)
-        if kind is not None:
+        if size is None and kind is not None:
             self.left_out.add(kind)
         return size
 
@@ -124,6 +125,10 @@ class _UmbSource:
         if index.probabilities is not None and counts["branches"] and PROBABILITIES not in self._members:
             raise InputError(
                 self.path, f"{PROBABILITIES} is missing, though index.json gives its type; export it again"
+            )
+        if index.records.fields and VALUATIONS_FILE not in self._members:
+            raise InputError(
+                self.path, f"{VALUATIONS_FILE} is missing, though index.json describes it; export it again"
             )
         if PLAYERS in self._members:
             member = self._members[PLAYERS]
@@ -177,7 +182,7 @@ class _UmbSource:
         )
 
     def check_totals(self) -> None:
-        """Read the labels; every size was compared with index.json when the file was opened."""
+        """Read labels and variables; every size was compared with index.json when the file was opened."""
         index = self._index
         files = {name: index.label_file(label) for label, name in index.labels.items()}
         files.setdefault(INITIAL, INITIAL_STATES)
@@ -186,6 +191,9 @@ class _UmbSource:
             if file in self._members:
                 bits = np.frombuffer(self._members[file].read(0, -(-n // 8)), np.uint8)
                 self.annotations.set_bits(name, bits)
+        if VALUATIONS_FILE in self._members:
+            for first, values in index.records.blocks(self._members[VALUATIONS_FILE]):
+                self.annotations.variables.put(self.path, first, values)
 
     def close(self) -> None:
         """Close the archive and its temporary files."""
