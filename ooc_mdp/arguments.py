@@ -38,6 +38,7 @@ __all__ = [
     "PATH",
     "POLICY",
     "RESULT",
+    "REWARD_FILES",
     "SIZE",
     "SOURCE",
     "STARTS",
@@ -211,6 +212,10 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, PathLike) and isinstance(value.__fspath__(), str))
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
 def _of_model(value: Any) -> str:
     """What to do with a model in memory, which has to become a store first."""
     if hasattr(value, "observation_space") and hasattr(value, "action_space"):
@@ -238,6 +243,17 @@ def _is_number(value: Any) -> bool:
 
 
 PATH = Kind(_is_path, "a path, as str or pathlib.Path")
+PATHS = Kind(
+    lambda value: PATH.accepts(value) or (isinstance(value, list | tuple) and all(map(PATH.accepts, value))),
+    "a path, or a list of paths",
+)
+REWARD_FILES = Kind(
+    lambda value: (
+        PATH.accepts(value)
+        or (isinstance(value, Mapping) and all(map(_is_name, value)) and all(map(PATHS.accepts, value.values())))
+    ),
+    "a path, or a dict of paths by the names of their reward structures",
+)
 TEXT = Kind(lambda value: isinstance(value, str), "a str")
 FLAG = Kind(lambda value: isinstance(value, bool | np.bool_), "True or False")
 FUNCTION = Kind(callable, "a function")

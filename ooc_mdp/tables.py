@@ -20,6 +20,7 @@ from ooc_mdp.arguments import (
     FUNCTION,
     PARAMETERS,
     PATH,
+    REWARD_FILES,
     SIZE,
     SOURCE,
     TEXT,
@@ -101,7 +102,7 @@ with_table_keywords = with_keywords(TableKeywords, inspect.cleandoc(TableKeyword
     source=SOURCE,
     store=PATH,
     format=maybe(TEXT),
-    rewards=maybe(PATH),
+    rewards=maybe(REWARD_FILES),
     reward_model=maybe(TEXT),
     normalize=FLAG,
     overwrite=FLAG,
@@ -114,7 +115,7 @@ def convert(
     store: AnyPath,
     *,
     format: str | None = None,
-    rewards: AnyPath | None = None,
+    rewards: AnyPath | Mapping[str, AnyPath | Sequence[AnyPath]] | None = None,
     reward_model: str | None = None,
     normalize: bool = False,
     grid: Sequence[int] | None = None,
@@ -131,7 +132,8 @@ def convert(
     source : a file, a folder of pymdptoolbox matrices, or "gymnasium:ENV-ID".
     store : directory of the store, which appears when it is complete.
     format : its format; None to detect it from the contents.
-    rewards : reward file of a transition list or a .tra file.
+    rewards : reward file of a transition list or a .tra file; of a .tra file also a dict of such files by the names of
+        their reward structures, as {"steps": "model.srew", "cost": ["cost.srew", "cost.trew"]}.
     reward_model : name of the reward structure that becomes the table's, where the source has several; without it none
         of several does. All are kept by name.
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
@@ -158,10 +160,11 @@ def convert(
     from ooc_mdp.io.conversion import convert as convert_source
     from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.registry import ReadOptions, open_source
+    from ooc_mdp.io.source import reward_files
 
     options = options_of(table, default_dtype="float64", grid=grid, overwrite=overwrite)
     reading = ReadOptions(
-        rewards=None if rewards is None else Path(rewards),
+        **reward_files(rewards),
         reward_model=reward_model,
         normalize=normalize,
         sense=options.sense or "max",

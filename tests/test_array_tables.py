@@ -171,3 +171,14 @@ def test_arrays_are_solved_under_any_criterion_that_comes_third() -> None:
         ooc_mdp.solve(P, horizon)
     with pytest.raises(OptionsError, match=r"comes after arrays P and R.* give solve\(table, FiniteHorizon\(40\)\)"):
         ooc_mdp.solve(ooc_mdp.from_arrays(P, R), R, horizon)
+
+
+def test_states_that_no_initial_state_reaches_do_not_block_the_total_of_the_others():
+    P = {0: {0: [(1.0, 1, -1.0, True)]}, 1: {0: [(1.0, 1, 0.0, True)]}, 2: {0: [(1.0, 2, -1.0, False)], 1: None}}
+    env = SimpleNamespace(P=P, initial_state_distrib=np.array([1.0, 0.0, 0.0]))
+    store = ooc_mdp.from_gymnasium(env)
+    with pytest.raises(ooc_mdp.UndefinedTotalError, match=r"state 2 is minus infinity.* add --infinite \(in Python"):
+        ooc_mdp.solve(store, ooc_mdp.TotalReward())
+    solution = ooc_mdp.solve(store, ooc_mdp.TotalReward(infinite=True))
+    assert solution.values.tolist() == [pytest.approx(-1, abs=1e-6), 0.0, -math.inf]
+    assert [answer.state for answer in solution.initial] == [0]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
 from ooc_mdp.cli.choices import workers_of
-from ooc_mdp.cli.tables import parse_parameters, parse_shape
+from ooc_mdp.cli.tables import parse_parameters, parse_reward_files, parse_shape
 from ooc_mdp.io.registry import FORMAT_NAMES
 
 __all__ = ["ExecutorChoices", "PartitionChoices", "ProblemChoices", "SourceChoices"]
@@ -25,7 +24,14 @@ class SourceChoices:
         str | None,
         typer.Option(help=f"{', '.join(FORMAT_NAMES)}.  [default: recognised from the contents]"),
     ] = None
-    rewards: Annotated[Path | None, typer.Option(help="Reward file of a transition list or .tra file.")] = None
+    rewards: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="Reward file of a transition list or .tra file; of a .tra also several, each with the name of its "
+            "reward structure.",
+        ),
+    ] = None
     reward_model: Annotated[
         str | None, typer.Option(help="Name of the reward structure, where the source has several.")
     ] = None
@@ -38,7 +44,7 @@ class SourceChoices:
         """Keyword arguments of `api.convert`."""
         return {
             "format": self.format,
-            "rewards": self.rewards,
+            "rewards": parse_reward_files(self.rewards),
             "reward_model": self.reward_model,
             "normalize": self.normalize,
             "grid": parse_shape(self.grid, "--grid"),

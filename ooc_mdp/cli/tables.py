@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote, shorten
 
-__all__ = ["parse_parameters", "parse_shape", "print_json", "print_store"]
+__all__ = ["parse_parameters", "parse_reward_files", "parse_shape", "print_json", "print_store"]
 
 
 def print_json(figures: dict[str, Any]) -> None:
@@ -43,6 +44,21 @@ def parse_parameters(texts: list[str] | None, **short: str | int | float | None)
         if name in parameters:
             raise OptionsError(f"--{name} and -p {name}=... are the same parameter; leave one out")
     return parameters | given
+
+
+def parse_reward_files(texts: list[str] | None) -> str | dict[str, list[str]] | None:
+    """One reward file, or files by the names of their structures from NAME=FILE texts."""
+    if not texts:
+        return None
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
+        return texts[0]
+    files: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise OptionsError(f"--rewards {quote(text)} is one of several without a name; write --rewards NAME=FILE")
+        files.setdefault(name, []).append(file)
+    return files
 
 
 def print_store(figures: dict[str, Any], as_json: bool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.source import BlockReader, Format, ReadOptions, Source
-from ooc_mdp.quoting import quote
+from ooc_mdp.quoting import listed, quote
 
 __all__ = ["FORMATS", "FORMAT_NAMES", "BlockReader", "Format", "ReadOptions", "Source", "open_source"]
 
@@ -109,6 +109,9 @@ def open_source(source: str, format: str | None, options: ReadOptions) -> Source
         _head(source)
     if options.rewards is not None and "rewards" not in chosen.reward_options:
         raise OptionsError(f"{source}: format {chosen.name} holds its own rewards; leave out --rewards")
+    if options.named_rewards and "named_rewards" not in chosen.reward_options:
+        names = listed([name for name, _ in options.named_rewards])
+        raise OptionsError(f"{source}: format {chosen.name} has no reward files with names ({names}); leave them out")
     if options.reward_model is not None and "reward_model" not in chosen.reward_options:
         raise OptionsError(f"{source}: format {chosen.name} has no named rewards; leave out --reward-model")
     return chosen.open(source, options)

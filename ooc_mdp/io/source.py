@@ -8,10 +8,11 @@ partitions, stores or Dask; they yield block readers, and the caller decides whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ooc_mdp.model.mdp import Block
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.annotations import SourceAnnotations
     from ooc_mdp.io.left_out import LeftOut
 
-__all__ = ["BlockReader", "Format", "ReadOptions", "Source"]
+__all__ = ["BlockReader", "Format", "ReadOptions", "Source", "reward_files"]
 
 BlockReader = Callable[[], Block]
 """Reads one block; it may run in any thread, in any order, and raises InputError with the line in the whole file."""
@@ -31,6 +32,8 @@ class ReadOptions:
 
     rewards: Path | None = None
     """Reward file of a transition list or a PRISM .tra file (.srew or .trew)."""
+    named_rewards: tuple[tuple[str, Path], ...] = ()
+    """Names of reward structures with their files; a name may have a file for states and one for transitions."""
     reward_model: str | None = None
     """Name of the reward structure that becomes the table's, where the source has several (UMB, DRN, PRISM)."""
     normalize: bool = False
@@ -39,6 +42,17 @@ class ReadOptions:
     """ "max" or "min": which infinite reward means that an action is not available."""
     segment_bytes: int = 16 << 20
     """Bytes of text that one block reader parses."""
+
+
+def reward_files(given: Any) -> dict[str, Any]:
+    """Options of :class:`ReadOptions` for a path, or for one or several paths by the names of their structures."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return {"rewards": Path(given)}
+    single = (str, PathLike)
+    paths = ((name, [each] if isinstance(each, single) else each) for name, each in given.items())
+    return {"named_rewards": tuple((name, Path(path)) for name, own in paths for path in own)}
 
 
 class Source(Protocol):
@@ -82,7 +96,7 @@ class Format(Protocol):
     description: str
     """One line for --help."""
     reward_options: tuple[str, ...]
-    """Those of "rewards" and "reward_model" (`ReadOptions`) that the format takes; others are refused."""
+    """Those of "rewards", "named_rewards" and "reward_model" that the format takes; others are refused."""
 
     def detect(self, source: str, head: bytes) -> bool:
         """Whether a source has this format, from its name and its first 4096 bytes."""

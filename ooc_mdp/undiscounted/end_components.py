@@ -280,7 +280,8 @@ def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: 
             f"without a discount the total reward of {named(source, never)} is {total}: from there no policy ever ends "
             f"the process or reaches states where it may stay without reward, and {bad} rewards never cease; give a "
             f"discount below 1, or let these states reach one without action, a row of infinite duration or a "
-            f"self-loop of reward 0",
+            f"self-loop of reward 0, or, where all rewards have one sign, add --infinite (in Python infinite=True), by "
+            f"which infinite totals are answers: states that no initial state leads to are no obstacle then",
             some(source, never),
         )
     return policy

@@ -86,6 +86,53 @@ def test_prism_labels_and_reward_structures_are_kept(tmp_path: Path):
     assert store.annotations.terminal_rewards("steps", 0, 3).tolist() == [0, 0, 4]
 
 
+def test_reward_files_of_any_names_are_kept_by_the_names_that_are_given(tmp_path: Path):
+    path = written(tmp_path / "m.tra", TRA)
+    written(tmp_path / "m.srew", "3 1\n0 99\n")
+    files = [written(tmp_path / "a=1.srew", "3 2\n0 1\n2 4\n"), written(tmp_path / "b.rewards", "3 2 1\n0 0 1 8\n"),
+             written(tmp_path / "c.srew", "3 1\n1 5\n")]  # fmt: skip
+    words = [f"--rewards={name}={file}" for name, file in zip(("steps", "toll", "toll"), files, strict=True)]
+    ran = ooc("convert", path, tmp_path / "s", *words)
+    assert ran.status == 0, ran.err
+    assert "not kept in the store: other reward structures (m.srew)" in ran.err
+    store = ooc_mdp.open_store(tmp_path / "s")
+    assert (store.annotations.reward_models, store.annotations.rewards_chosen) == (("steps", "toll"), False)
+    assert (row_rewards(store, "steps"), row_rewards(store, "toll")) == ([1, 0], [6, 5])
+    named = {"steps": files[0], "toll": [str(files[1]), files[2]]}
+    chosen = ooc_mdp.convert(path, tmp_path / "t", rewards=named, reward_model="toll")
+    assert (chosen.annotations.table_rewards, chosen.read(0)[0].rewards.tolist()) == ("toll", [6, 5])
+    alone = ooc("convert", path, tmp_path / "u", "--rewards", files[0])
+    assert alone.status == 0, alone.err
+    answer = ooc_mdp.solve(store, ooc_mdp.TotalReward(reward="steps", infinite=True))
+    assert answer.values.tolist() == pytest.approx([2, 0, 4], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a=m.srew", "m.srew"], "--rewards 'm.srew' is one of several without a name; write --rewards NAME=FILE"),
+        (["a=m.srew", "a=m.srew"], "m.srew + m.srew are more than one file of rewards of states; give each a name"),
+        (["a=m.srew", "b=missing.srew"], "missing.srew"),
+    ],
+)
+def test_reward_files_that_cannot_be_told_apart_are_refused(tmp_path: Path, words: list[str], message: str):
+    path = written(tmp_path / "m.tra", TRA)
+    written(tmp_path / "m.srew", "3 1\n0 99\n")
+    given = [f"--rewards={text.replace('=m', f'={tmp_path}/m')}" for text in words]
+    ran = ooc("convert", path, tmp_path / "s", *given)
+    assert ran.status == 2
+    assert message in ran.err.replace("\n", " ")
+    assert not (tmp_path / "s").exists()
+
+
+def test_names_of_reward_files_are_refused_where_the_format_has_its_own(tmp_path: Path):
+    path = written(tmp_path / "m.drn", DRN)
+    with pytest.raises(ooc_mdp.OptionsError, match=r"format drn has no reward files with names \(a\); leave them out"):
+        ooc_mdp.convert(path, tmp_path / "s", rewards={"a": path})
+    with pytest.raises(ooc_mdp.OptionsError, match="give a path, or a dict of paths"):
+        ooc_mdp.convert(path, tmp_path / "s", rewards={"a": 3})
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [

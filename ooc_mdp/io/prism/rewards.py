@@ -278,8 +278,8 @@ def _names(files: tuple[TextFile, ...]) -> str:
 def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[Structure | None, list[Structure], list[str]]:
     """The reward structure of a .tra file that is the table's, the other ones, and files that are left out.
 
-    The table's is the named file, else the named or only structure of companion files; None where there is none, or
-    none of several is named.
+    The table's is the file without a name, else the named or only structure of files with names, or where there are
+    none of companion files; None where there is none, or none of several is named.
 
     Raises
     ------
@@ -295,13 +295,33 @@ def choose_rewards(tra: str, options: ReadOptions, dtmc: bool) -> tuple[Structur
         named = TextFile(options.rewards)
         others = [path.name for _, path in _companion_rewards(Path(tra)) if not path.samefile(options.rewards)]
         return Structure("", None, (named,)), [], others
-    structures = list(_companion_structures(Path(tra), dtmc))
+    left_out: list[str] = []
+    if options.named_rewards:
+        structures = _named_structures(tra, options, dtmc)
+        given = [path for _, path in options.named_rewards]
+        companions = [path for _, path in _companion_rewards(Path(tra))]
+        left_out = [path.name for path in companions if not any(path.samefile(each) for each in given)]
+    else:
+        structures = list(_companion_structures(Path(tra), dtmc))
     chosen = _chosen(tra, structures, options.reward_model)
     names = [structure.shown for structure in structures]
     if len(set(names)) < len(names):
         listed = ", ".join(f"{shorten(printable(s.shown))} ({_names(s.files)})" for s in structures[:_LISTED])
         raise InputError(tra, f"two reward structures have one name: {listed}; rename one, or name a file by --rewards")
-    return chosen, [structure for structure in structures if structure is not chosen], []
+    return chosen, [structure for structure in structures if structure is not chosen], left_out
+
+
+def _named_structures(tra: str, options: ReadOptions, dtmc: bool) -> list[Structure]:
+    """The reward structures of files with names, in the order in which they are given."""
+    found = []
+    for name in dict.fromkeys(name for name, _ in options.named_rewards):
+        files = tuple(TextFile(path) for given, path in options.named_rewards if given == name)
+        kinds = [_kind(file, dtmc).transitions for file in files]
+        if len(set(kinds)) < len(kinds):
+            what = f"{_names(files)} are more than one file of rewards of {'transitions' if all(kinds) else 'states'}"
+            raise OptionsError(f"{tra}: reward structure {quote(name)}: {what}; give each a name of its own")
+        found.append(Structure("", name, files))
+    return found
 
 
 def _chosen(tra: str, structures: list[Structure], wanted: str | None) -> Structure | None:
