@@ -14,8 +14,8 @@ file. The probabilities of a transition given twice are added up. Comments (#), 
     0 1 0.5          state, successor, probability
 
 A DTMC is an MDP of one action per state. Its comment is required, as a CTMC's file, whose numbers are rates, looks the
-same without. Other types of models are errors. Rewards are those of --rewards [NAME=]FILE or of companion files with the
-same stem; without any they are 0, and with several all are kept by name. All files may be compressed. Labels of a
+same without. Other types of models are errors. Rewards are those of --rewards [NAME=]FILE or of companion files with
+the same stem; without any they are 0, and with several all are kept by name. All files may be compressed. Labels of a
 companion file .lab and variables of one of valuations (.sta) are kept.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
