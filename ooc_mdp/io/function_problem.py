@@ -14,14 +14,15 @@ from typing import Any, Literal
 import numpy as np
 
 from ooc_mdp.io.checked_rows import canonical_rows
-from ooc_mdp.io.state_rows import RowFunction, raw_rows
+from ooc_mdp.io.dense_rows import merged_rows
+from ooc_mdp.io.state_rows import RowFunction, read_rows
 from ooc_mdp.model.mdp import IntArray, Rows, joined_rows
 
 __all__ = ["FunctionProblem", "function_problem"]
 
 _SAMPLE = 256
 """States whose rows are part of the identity."""
-_PIECE_ENTRIES = 1 << 16
+_PIECE_ENTRIES = 1 << 17
 """Transitions, padding included, that a function is asked for at a time where it has no more per state than in the
 sample: arrays of this size stay in a core's cache, and little memory is held besides the rows that are kept."""
 
@@ -65,9 +66,12 @@ class FunctionProblem:
         except Exception as error:
             error.add_note(f"{self.name} was called with {_listed(states)}")
             raise
-        raw = raw_rows(f"{self.name}({_listed(states)})", given, states.size, self.sense)
-        rows = canonical_rows(self.name, states, raw, n_states=self.n_states, normalize=self.normalize)
-        return rows, raw.successors.size
+        arrays = read_rows(f"{self.name}({_listed(states)})", given, states.size, self.sense)
+        dense = None if self.normalize else arrays.dense()
+        rows = None if dense is None else merged_rows(dense, self.n_states)
+        if rows is None:
+            rows = canonical_rows(self.name, states, arrays.raw(), n_states=self.n_states, normalize=self.normalize)
+        return rows, arrays.n_entries
 
     def parameters(self) -> dict[str, int | float | str | bool]:
         """What identifies the function, though it cannot be made again from it."""

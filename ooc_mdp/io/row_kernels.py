@@ -29,6 +29,7 @@ __all__ = [
     "RowRules",
     "canonicalise",
     "scan_rows",
+    "sort_row",
 ]
 
 NO_ERROR, EMPTY_ROW, ROW_REWARD, SUCCESSOR, PROBABILITY, REWARD, DURATION, SUM, EXPECTED_REWARD, ORDER = range(10)
@@ -130,6 +131,44 @@ def scan_rows(rows, rules, sums, rewards):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def sort_row(successors, probabilities, begin, end, decreasing):  # type: ignore[no-untyped-def]
+    """Sort begin..end by successor and add up duplicates, in the order in which they came; returns the new end.
+
+    decreasing: whether the successors strictly decrease.
+    """
+    if decreasing:
+        for i in range((end - begin) // 2):
+            k = end - 1 - i
+            successors[begin + i], successors[k] = successors[k], successors[begin + i]
+            probabilities[begin + i], probabilities[k] = probabilities[k], probabilities[begin + i]
+        return end
+    if end - begin <= _SHORT_ROW:
+        for i in range(begin + 1, end):
+            successor = successors[i]
+            p = probabilities[i]
+            j = i
+            while j > begin and successors[j - 1] > successor:
+                successors[j] = successors[j - 1]
+                probabilities[j] = probabilities[j - 1]
+                j -= 1
+            successors[j] = successor
+            probabilities[j] = p
+    else:
+        order = np.argsort(successors[begin:end], kind="mergesort")
+        successors[begin:end] = successors[begin:end][order]
+        probabilities[begin:end] = probabilities[begin:end][order]
+    kept = begin
+    for i in range(begin + 1, end):
+        if successors[i] == successors[kept]:
+            probabilities[kept] += probabilities[i]
+        else:
+            kept += 1
+            successors[kept] = successors[i]
+            probabilities[kept] = probabilities[i]
+    return kept + 1
+
+
+@njit(cache=True, nogil=True)
 def canonicalise(successor_ptr, successors, probabilities):  # type: ignore[no-untyped-def]
     """Sort successors, add up duplicates and drop zeros; returns (successor_ptr, successors, probabilities)."""
     n_rows = successor_ptr.size - 1
@@ -155,35 +194,7 @@ def canonicalise(successor_ptr, successors, probabilities):  # type: ignore[no-u
             out_successors[end] = successors[k]
             out_probabilities[end] = probabilities[k]
             end += 1
-        if decreasing and not increasing:
-            for i in range((end - begin) // 2):
-                k = end - 1 - i
-                out_successors[begin + i], out_successors[k] = out_successors[k], out_successors[begin + i]
-                out_probabilities[begin + i], out_probabilities[k] = out_probabilities[k], out_probabilities[begin + i]
-        elif not increasing:
-            if end - begin <= _SHORT_ROW:
-                for i in range(begin + 1, end):
-                    successor = out_successors[i]
-                    p = out_probabilities[i]
-                    j = i
-                    while j > begin and out_successors[j - 1] > successor:
-                        out_successors[j] = out_successors[j - 1]
-                        out_probabilities[j] = out_probabilities[j - 1]
-                        j -= 1
-                    out_successors[j] = successor
-                    out_probabilities[j] = p
-            else:
-                order = np.argsort(out_successors[begin:end], kind="mergesort")
-                out_successors[begin:end] = out_successors[begin:end][order]
-                out_probabilities[begin:end] = out_probabilities[begin:end][order]
-            kept = begin
-            for i in range(begin + 1, end):
-                if out_successors[i] == out_successors[kept]:
-                    out_probabilities[kept] += out_probabilities[i]
-                else:
-                    kept += 1
-                    out_successors[kept] = out_successors[i]
-                    out_probabilities[kept] = out_probabilities[i]
-            end = kept + 1
+        if not increasing:
+            end = sort_row(out_successors, out_probabilities, begin, end, decreasing)
         out_ptr[row + 1] = end
     return out_ptr, out_successors[:end].copy(), out_probabilities[:end].copy()

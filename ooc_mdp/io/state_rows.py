@@ -26,10 +26,11 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.arrays.in_memory import check_type, dense_array, exact_floats
+from ooc_mdp.io.dense_rows import DenseRows
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["GivenRows", "RowFunction", "StateFunction", "StateRows", "raw_rows"]
+__all__ = ["GivenArrays", "GivenRows", "RowFunction", "StateFunction", "StateRows", "raw_rows", "read_rows"]
 
 _OUTCOME = "(probability, successor, reward)"
 
@@ -66,7 +67,12 @@ RowFunction = Callable[[IntArray], GivenRows]
 
 
 def raw_rows(path: str, given: Any, n_states: int | None, sense: str) -> RawRows:
-    """The rows as flat arrays.
+    """The rows as flat arrays; arguments and errors are those of :func:`read_rows`."""
+    return read_rows(path, given, n_states, sense).raw()
+
+
+def read_rows(path: str, given: Any, n_states: int | None, sense: str) -> GivenArrays:
+    """The arrays of the rows, compared with each other.
 
     Parameters
     ----------
@@ -87,11 +93,11 @@ def raw_rows(path: str, given: Any, n_states: int | None, sense: str) -> RawRows
             f"a {type(given).__name__} was given for rows; give StateRows, or the tuple (successors, probabilities, "
             "rewards)",
         )
-    return _Flattening(path, given, n_states, sense).raw()
+    return GivenArrays(path, given, n_states, sense)
 
 
-class _Flattening:
-    """Brings the arrays of `StateRows` into the form of `RawRows`."""
+class GivenArrays:
+    """Brings the arrays of `StateRows` into the form of `DenseRows` or `RawRows`."""
 
     def __init__(self, path: str, given: StateRows, n_states: int | None, sense: str) -> None:
         self._path, self._given = path, given
@@ -103,6 +109,7 @@ class _Flattening:
         if len(shape) not in (1, 2, 3):
             raise self._error(f"successors have shape {shape}; give (n, A, K), (m, K) or (z,)")
         self._dense = len(shape) == 3
+        self._own_successors = self._successors
         if self._dense:
             shape = self._common_shape()
             self._successors = np.broadcast_to(self._successors, shape)
@@ -117,6 +124,28 @@ class _Flattening:
         if n_states is not None and self._n != n_states:
             raise self._error(f"it has the rows of {self._n} states, not of {n_states}")
         self._transitions = self._transition_counts()
+
+    @property
+    def n_entries(self) -> int:
+        """Number of transitions, padding included."""
+        return self._successors.size
+
+    def dense(self) -> DenseRows | None:
+        """The arrays as they are, where every state has the same actions of duration 1; else None."""
+        if not self._dense or self._given.available is not None or self._given.durations is not None:
+            return None
+        n, n_actions, n_outcomes = self._successors.shape
+        rewards, of_rows = self._given_rewards, self._given_rewards.ndim in (0, 2)
+        row_rewards = self._broadcast("rewards", rewards, (n, n_actions)) if of_rows else None
+        if row_rewards is not None and (row_rewards == self._forbidden).any():
+            return None
+        successors = self._own_successors
+        if any(each.ndim != 3 for each in (successors, *(() if of_rows else (rewards,)))):
+            return None
+        probabilities = self._probabilities.reshape((1,) * (3 - self._probabilities.ndim) + self._probabilities.shape)
+        return DenseRows(
+            (n, n_actions, n_outcomes), successors, probabilities, None if of_rows else rewards, row_rewards
+        )
 
     def raw(self) -> RawRows:
         """The flat arrays."""
