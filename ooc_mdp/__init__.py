@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ooc_mdp.answers import q_values
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
     from ooc_mdp.array_tables import from_arrays, from_gymnasium
     from ooc_mdp.average.criterion import AverageReward
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ooc_mdp.io.state_rows import StateRows
     from ooc_mdp.measuring import cache_sweep
     from ooc_mdp.model.criterion import Discounted, TotalReward
+    from ooc_mdp.model.q_values import QValues
     from ooc_mdp.model.solution import Certificate, Outcome, Solution
     from ooc_mdp.model.statistics import SolveStatistics
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
@@ -48,6 +50,7 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "Outcome",
+    "QValues",
     "Reachability",
     "RewardToGoal",
     "SameAccesses",
@@ -68,6 +71,7 @@ __all__ = [
     "open_problem",
     "open_result",
     "open_store",
+    "q_values",
     "simulate",
     "solve",
     "verify",
@@ -78,6 +82,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "ooc_mdp.answers": ("q_values",),
     "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
     "ooc_mdp.array_tables": ("from_arrays", "from_gymnasium"),
     "ooc_mdp.average.criterion": ("AverageReward",),
@@ -95,6 +100,7 @@ _ROOMS = {
     "ooc_mdp.io.state_rows": ("StateRows",),
     "ooc_mdp.measuring": ("cache_sweep",),
     "ooc_mdp.model.criterion": ("Discounted", "TotalReward"),
+    "ooc_mdp.model.q_values": ("QValues",),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution"),
     "ooc_mdp.model.statistics": ("SolveStatistics",),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),

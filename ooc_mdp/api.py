@@ -170,7 +170,8 @@ def solve_with(
         given = None if policy is None else given_policy(policy)
         base = table()
         evaluated = None if given is None else policy_table(base, given, say)
-        opened = QUESTIONS[options.question.name].table(evaluated or base, record_of(options.question))
+        asked, record = QUESTIONS[options.question.name].table, record_of(options.question)
+        opened = asked(evaluated or base, record)
         kept = opened.annotations
         initial = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
         solution = run_solve(opened, options, run, engine, evaluated=evaluated, watch=progress, note=say)
@@ -179,6 +180,9 @@ def solve_with(
         solution,
         source_actions=source_actions(solution, base),
         initial=solution.at_states(initial, opened.sense, limits),
+        table=opened
+        if evaluated is None
+        else QUESTIONS[options.question.name].table(base, record_of(options.question)),
     )
 
 

@@ -100,14 +100,28 @@ def export(
             help="Of a finite horizon: stages that are written beside the first; in .npy one stage in its place.",
         ),
     ] = None,
+    q_values: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STORE",
+            help="Store of the result, to write the value of each action too; in .npy in place of the values.",
+        ),
+    ] = None,
+    trust: TrustOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write values and policy, in the source's state order, for other programs."""
     from ooc_mdp import api
+    from ooc_mdp.answers import answered_table
     from ooc_mdp.finite_horizon.criterion import parse_stages
     from ooc_mdp.io.export import export_result
-    from ooc_mdp.report.terminal import print_line
+    from ooc_mdp.report.terminal import print_line, print_note
 
     chosen = () if stages is None else parse_stages(stages, "--stages")
-    export_result(api.open_result(result), file, overwrite=overwrite, stages=chosen)
+    opened, asked = api.open_result(result), None
+    if q_values is not None:
+        asked = answered_table(api.open_store(q_values, trust=trust, note=print_note), opened, print_note)[0]
+    error = export_result(opened, file, overwrite=overwrite, stages=chosen, asked=asked)
     print_line(file)
+    if error is not None:
+        print_note(f"values of actions: error at most {error:.3g}")

@@ -7,11 +7,15 @@ CSV each axis of a grid has a column, of the point's position where the axis' bo
 along the axis; `control0`, ... are the control values of the policy's action, where the problem has such values.
 Of a finite horizon these are the value and the policy of the first stage; `value_10` and `policy_10` are those of stage
 10, where that is asked for.
+
+Values of actions, where they are asked for, are an array `q` [states, actions], in CSV the columns `q0`, `q1`, ..., and
+in .npy what the file holds in place of the values. They are computed partition by partition into a file on disk.
 """
 
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,8 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.q_values import Continuation, partitions_with_q, widest
+from ooc_mdp.model.table import Table
 from ooc_mdp.store.atomic_file import atomic_file
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.result_grid import ResultGrid, grid_of
@@ -32,16 +38,25 @@ _LINES = 1 << 16
 _COLUMNS = frozenset({"state", "value", "policy", "action"})
 
 
-def export_result(result: Result, file: Path, *, overwrite: bool = False, stages: Sequence[int] = ()) -> None:
+def export_result(
+    result: Result, file: Path, *, overwrite: bool = False, stages: Sequence[int] = (), asked: Table | None = None
+) -> float | None:
     """Write values and policy, in the source's state order and sign.
 
     Parameters
     ----------
     stages : of a finite horizon, that are written beside the first one; in .npy one stage in its place.
+    asked : the table that the result is the answer to (`ooc_mdp.answers.answered_table`), to write the values of its
+        actions too, of a finite horizon those of the first stage; None to write none.
+
+    Returns
+    -------
+    float : no value of an action is further from the exact one; None where none were asked for.
 
     Raises
     ------
-    OptionsError : another suffix than .npy, .npz and .csv, or a stage that the result does not have.
+    OptionsError : another suffix than .npy, .npz and .csv, a stage that the result does not have, or a criterion that
+        has no values of actions.
     StoreError : the file exists or cannot be written.
     """
     write = {".npy": _write_npy, ".npz": _write_npz, ".csv": _write_csv}.get(file.suffix)
@@ -53,8 +68,36 @@ def export_result(result: Result, file: Path, *, overwrite: bool = False, stages
     if file.suffix == ".npy" and stages and f"value_{stages[0]}" not in of_stages:
         assert result.solution.stages is not None
         result.solution.stages.values(stages[0])  # which says why it is not there
+    if file.suffix == ".npy" and stages and asked is not None:
+        raise OptionsError(
+            f"{file.name} holds one array; leave --stages or --q-values out, or write a .npz or .csv file"
+        )
+    after = None if asked is None else Continuation.of(asked, result.solution)
     with atomic_file(file, overwrite=overwrite) as temporary:
-        write(temporary, result, of_stages)
+        if asked is None or after is None:
+            write(temporary, result, of_stages)
+            return None
+        q, error = _computed_q(temporary.with_name("q.npy"), asked, after)
+        if file.suffix == ".npy":
+            temporary.with_name("q.npy").rename(temporary)
+        else:
+            write(temporary, result, {**of_stages, "q": q})
+        return error
+
+
+def _computed_q(file: Path, asked: Table, after: Continuation) -> tuple[FloatArray, float]:
+    """float64 [n, actions] in a .npy file, of all states, and their error; beside it one partition is in memory."""
+    shape = (asked.n_states, max(1, widest(asked)))
+    q = np.lib.format.open_memmap(file, mode="w+", dtype=np.float64, shape=shape)
+    with file.open("r+b") as written:  # a full disk is an error here, and would kill the process in a mapped write
+        os.posix_fallocate(written.fileno(), 0, file.stat().st_size)
+    nothing, error = (-np.inf if asked.sense == "max" else np.inf), 0.0
+    for states, of_partition, its_error in partitions_with_q(asked, after):
+        q[states, : of_partition.shape[1]] = of_partition
+        q[states, of_partition.shape[1] :] = nothing
+        error = max(error, its_error)
+    q.flush()
+    return q, error
 
 
 def _of_stages(result: Result, stages: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
@@ -84,11 +127,16 @@ def _write_npz(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]
 
 def _write_csv(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]]) -> None:
     values, choices, controls = result.values, _choices(result), _controls(result)
+    more = [
+        name if array.ndim == 1 else f"{name}{i}"
+        for name, array in of_stages.items()
+        for i in range(1 if array.ndim == 1 else array.shape[1])
+    ]
     grid = grid_of(result.geometry, values.size, _COLUMNS)
     inputs = [] if controls is None else [f"control{i}" for i in range(controls.shape[1])]
     with file.open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f)
-        out.writerow(("state", *_axis_names(grid), "value", *choices, *inputs, *of_stages))
+        out.writerow(("state", *_axis_names(grid), "value", *choices, *inputs, *more))
         for start in range(0, values.size, _LINES):
             states = np.arange(start, min(start + _LINES, values.size))
             columns = [
@@ -97,9 +145,15 @@ def _write_csv(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]
                 map(repr, values[states].tolist()),
                 *(choice[states].tolist() for choice in choices.values()),
                 *([] if controls is None else _held(controls, result.policy[states])),
-                *(map(repr, array[states].tolist()) for array in of_stages.values()),
+                *(map(repr, column) for array in of_stages.values() for column in _columns(array[states])),
             ]
             out.writerows(zip(*columns, strict=True))
+
+
+def _columns(array: npt.NDArray[Any]) -> list[list[Any]]:
+    """The columns of an array of one or two dimensions."""
+    columns: list[list[Any]] = np.atleast_2d(array.T).tolist()
+    return columns
 
 
 def _choices(result: Result) -> dict[str, npt.NDArray[Any]]:

@@ -14,10 +14,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.q_values import QValues, q_values
 from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.statistics import SolveStatistics
+from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.threads import least_and_largest
 
 __all__ = [
@@ -194,6 +197,8 @@ class Solution:
     """Of a finite horizon; `values` and `policy` are then those of the first stage, 0."""
     initial: tuple[InitialAnswer, ...] = ()
     """The answer at the first initial states, where the model names some; results on disk do not have it."""
+    table: Table | None = field(default=None, repr=False, compare=False)
+    """The table that was solved, by which :meth:`q_values` computes; None for what was read from a result."""
 
     def __repr__(self) -> str:
         """One line, however many states there are."""
@@ -243,6 +248,21 @@ class Solution:
             return None
         exact = Decimal(bound) * Decimal("1.01")
         return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING))
+
+    def q_values(self, states: Any = None, *, stage: int = 0) -> QValues:
+        """Values of the actions of some states: :func:`ooc_mdp.q_values` with the table that was solved.
+
+        Raises
+        ------
+        OptionsError : the solution was read from a result, which has no table; there is no such state; or the criterion
+            has no values of actions.
+        """
+        if self.table is None:
+            raise OptionsError(
+                "this solution was read from a result, which does not hold the table; give both: "
+                "ooc_mdp.q_values(table, result, states)"
+            )
+        return q_values(self.table, self, states, stage)
 
     def at_states(self, states: IntArray, sense: str, limits: tuple[float, float]) -> tuple[InitialAnswer, ...]:
         """The answer at some states (the source's numbers); none of a gain.

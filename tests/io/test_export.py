@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import ooc
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
@@ -127,3 +128,39 @@ def test_stages_that_are_not_there_are_refused(
 def test_other_results_have_no_stages(pendulum: Result, tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="is no result of a finite horizon"):
         export_result(pendulum, tmp_path / "d.npz", stages=(1,))
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ooc_mdp.Solution]:
+    """States with one to three actions and one without, solved to the result `r` of the store `s`."""
+    folder = tmp_path_factory.mktemp("ragged")
+    rng = np.random.default_rng(2)
+    P, R = rng.dirichlet(np.ones(6), (6, 3)), rng.normal(size=(6, 3))
+    R[1, 1:], R[4, 0], P[5], R[5] = -np.inf, -np.inf, 0.0, 0.0
+    store = ooc_mdp.from_arrays(P, R, layout="state-first", path=folder / "s", partitions=3, terminal=[5])
+    return folder, ooc_mdp.solve(store, 0.9, device="cpu", output=folder / "r")
+
+
+def test_values_of_actions_are_written_in_each_format(ragged: tuple[Path, ooc_mdp.Solution], tmp_path: Path) -> None:
+    folder, solution = ragged
+    due = solution.q_values().values
+    for name in ("q.npy", "all.npz", "all.csv"):
+        ran = ooc("export", folder / "r", tmp_path / name, "--q-values", folder / "s")
+        assert (ran.status, ran.out.strip()) == (0, str(tmp_path / name)), ran.err
+        assert f"error at most {solution.q_values().error_bound:.3g}" in ran.err
+    assert np.array_equal(np.load(tmp_path / "q.npy"), due)
+    with np.load(tmp_path / "all.npz") as archive:
+        assert np.array_equal(archive["q"], due)
+        assert np.array_equal(archive["value"], solution.values)
+    with (tmp_path / "all.csv").open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert np.array_equal([[float(row[f"q{a}"]) for a in range(3)] for row in rows], due)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["all.csv", "all.npz", "q.npy"]
+
+
+def test_values_of_actions_need_the_store_of_the_result(pendulum: Result, ragged: object, tmp_path: Path) -> None:
+    folder = ragged[0]  # type: ignore[index]
+    ran = ooc("export", pendulum.path, tmp_path / "q.npy", "--q-values", folder / "s")
+    assert ran.status != 0
+    assert "states" in ran.err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,99 @@
+"""What is asked of a table and a result of it together, once there is one: values of actions.
+
+A result on disk names its table by a fingerprint and its question by a record; here both are put together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ooc_mdp.arguments import FUNCTION, RESULT, TABLE, WHOLE, check_types, maybe
+from ooc_mdp.array_tables import open_model
+from ooc_mdp.criteria import question_of
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.tables import AnyPath
+
+if TYPE_CHECKING:
+    from ooc_mdp.model.q_values import QValues
+    from ooc_mdp.model.solution import Solution
+    from ooc_mdp.model.table import Table
+    from ooc_mdp.store.result import Result
+
+__all__ = ["answered_table", "q_values"]
+
+
+@check_types(table=TABLE, result=RESULT, stage=WHOLE, note=maybe(FUNCTION))
+def q_values(
+    table: Table | AnyPath,
+    result: Result | Solution | AnyPath,
+    states: Any = None,
+    *,
+    stage: int = 0,
+    note: Callable[[str], None] | None = None,
+) -> QValues:
+    """Values Q(s,a) of the actions of some states, by one backup of the values of a result.
+
+    Only partitions that hold some of the states are read, one at a time; beside it values and numbers of all states are
+    in memory, 16 bytes each.
+
+    Parameters
+    ----------
+    table : as for :func:`solve`.
+    result : its path, or opened; or what :func:`solve` returned.
+    states : numbers in the source's order, such as ``[0, 5]``; None for all states.
+    stage : of a finite horizon, whose next stage's values were kept (``kept_stages``).
+    note : called with a sentence where the table is read once for the rows of a policy that was evaluated.
+
+    Returns
+    -------
+    QValues : its `values` have a row for each state and a column for each action, as `policy` counts them; its
+        `error_bound` is proved: the discount times that of the values, and what is rounded.
+
+    Raises
+    ------
+    OptionsError : the result belongs to another table, there is no such state, or the criterion has no values of
+        actions (average rewards, probabilities within a number of steps).
+    StoreError : store or result is missing or damaged.
+    """
+    from ooc_mdp.model.q_values import q_values as of_states
+
+    return of_states(*answered_table(table, result, note or (lambda _: None)), states, stage)
+
+
+def answered_table(
+    table: Table | AnyPath, result: Result | Solution | AnyPath, note: Callable[[str], None] = lambda _: None
+) -> tuple[Table, Solution]:
+    """The table as the question of a result sees it, with the rows of all actions, and the result's solution.
+
+    Raises
+    ------
+    OptionsError : the result belongs to another table.
+    """
+    from ooc_mdp.model.solution import Solution
+    from ooc_mdp.policies.table import evaluated_table
+    from ooc_mdp.store.result import Result, open_result, unsaved_result
+
+    opened: Table = open_model(table) if isinstance(table, str) or hasattr(table, "__fspath__") else table
+    found = result if isinstance(result, Result | Solution) else open_result(Path(result))
+    record = found.criterion if isinstance(found, Solution) else found.identity
+    asked = question_of(record).table(opened, record)
+    if isinstance(found, Solution):
+        return asked, unsaved_result(found, asked).solution
+    _check_size(found, opened)
+    solved_from = evaluated_table(opened, found, note)[0]
+    due = asked if solved_from is opened else question_of(record).table(solved_from, record)
+    if (found.identity["fingerprint"], found.identity["sense"]) != (due.fingerprint, due.sense):
+        raise OptionsError(
+            f"{found.path} was solved from another table than {opened.name} holds (their fingerprints differ); give "
+            f"the store, or the problem and options, that it was solved from"
+        )
+    return asked, found.solution
+
+
+def _check_size(result: Result, table: Table) -> None:
+    if result.values.size != table.n_states:
+        raise OptionsError(
+            f"{result.path} has values of {result.values.size} states, {table.name} has {table.n_states}"
+        )
