@@ -180,9 +180,8 @@ def solve_with(
         solution,
         source_actions=source_actions(solution, base),
         initial=solution.at_states(initial, opened.sense, limits),
-        table=opened
-        if evaluated is None
-        else QUESTIONS[options.question.name].table(base, record_of(options.question)),
+        geometry=base.facts.attributes.get("geometry"),
+        table=opened if evaluated is None else asked(base, record),
     )
 
 

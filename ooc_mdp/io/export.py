@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.grid_points import control_values
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.q_values import Continuation, partitions_with_q, widest
 from ooc_mdp.model.table import Table
@@ -126,7 +127,8 @@ def _write_npz(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]
 
 
 def _write_csv(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]]) -> None:
-    values, choices, controls = result.values, _choices(result), _controls(result)
+    values, choices = result.values, _choices(result)
+    controls = control_values(result.geometry, result.policy, result.actions)
     more = [
         name if array.ndim == 1 else f"{name}{i}"
         for name, array in of_stages.items()
@@ -179,17 +181,6 @@ def _positions(grid: ResultGrid, states: npt.NDArray[np.int64]) -> Iterator[list
     for name, indices in zip(grid.dimensions, np.unravel_index(states, grid.shape), strict=True):
         place = grid.coordinates.get(name)
         yield (indices if place is None else place.positions[indices]).tolist()
-
-
-def _controls(result: Result) -> FloatArray | None:
-    """float64 [actions, inputs]: the values of each action's control; None where the problem has none, or others."""
-    listed = (result.geometry or {}).get("controls")
-    try:
-        controls = np.array(listed, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    most = int(result.policy.max(initial=-1))
-    return controls if controls.ndim == 2 and most < controls.shape[0] and result.actions is None else None
 
 
 def _held(controls: FloatArray, policy: npt.NDArray[np.int32]) -> Iterator[list[float | str]]:

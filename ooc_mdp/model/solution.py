@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model import at_points
 from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.q_values import QValues, q_values
@@ -197,6 +198,8 @@ class Solution:
     """Of a finite horizon; `values` and `policy` are then those of the first stage, 0."""
     initial: tuple[InitialAnswer, ...] = ()
     """The answer at the first initial states, where the model names some; results on disk do not have it."""
+    geometry: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The grid of the states, as the table's store describes it; None where they are no grid."""
     table: Table | None = field(default=None, repr=False, compare=False)
     """The table that was solved, by which :meth:`q_values` computes; None for what was read from a result."""
 
@@ -263,6 +266,36 @@ class Solution:
                 "ooc_mdp.q_values(table, result, states)"
             )
         return q_values(self.table, self, states, stage)
+
+    def value_at(self, x: Any, *, stage: int = 0) -> FloatArray:
+        """float64 [n]; values at points of a grid, interpolated with the weights of the discretisation.
+
+        Parameters
+        ----------
+        x : (n, axes), or (axes,) for one point, whose value is then a number; in the axes' units and order.
+        stage : of a finite horizon, whose values were kept.
+
+        Raises
+        ------
+        OptionsError : the states are no grid whose axes are known, or a point is beyond an axis.
+        """
+        return at_points.value_at(self, x, stage)
+
+    def policy_at(self, x: Any, *, stage: int = 0) -> npt.NDArray[np.int32]:
+        """int32 [n]; the action of the grid point nearest to each point (the upper one of two as near), -1 for none.
+
+        Parameters and errors are those of :meth:`value_at`.
+        """
+        return at_points.policy_at(self, x, stage)
+
+    def control_at(self, x: Any, *, stage: int = 0) -> FloatArray:
+        """float64 [n, inputs]; the control values of :meth:`policy_at`, NaN where a state has no action.
+
+        Raises
+        ------
+        OptionsError : as for :meth:`value_at`, or the actions have no control values.
+        """
+        return at_points.control_at(self, x, stage)
 
     def at_states(self, states: IntArray, sense: str, limits: tuple[float, float]) -> tuple[InitialAnswer, ...]:
         """The answer at some states (the source's numbers); none of a gain.

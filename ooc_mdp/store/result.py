@@ -103,6 +103,18 @@ class Result:
         """int32 [n_states]; the solution's, flat: the state's own action index, -1 where it has none."""
         return self.solution.policy
 
+    def value_at(self, x: Any, *, stage: int = 0) -> FloatArray:
+        """As :meth:`ooc_mdp.Solution.value_at`."""
+        return self.solution.value_at(x, stage=stage)
+
+    def policy_at(self, x: Any, *, stage: int = 0) -> npt.NDArray[np.int32]:
+        """As :meth:`ooc_mdp.Solution.policy_at`."""
+        return self.solution.policy_at(x, stage=stage)
+
+    def control_at(self, x: Any, *, stage: int = 0) -> FloatArray:
+        """As :meth:`ooc_mdp.Solution.control_at`."""
+        return self.solution.control_at(x, stage=stage)
+
 
 def check_output(output: Path, replace: bool) -> None:
     """Refuse early what :func:`write_result` would refuse after hours of work.
@@ -282,6 +294,7 @@ def _solution(path: Path, group: SealedGroup, parsed: ResultAttributes) -> Solut
         history=history_of(history) if history else None,
         source_actions=group.read("action") if "action" in group.arrays else None,
         stages=stages,
+        geometry=parsed.geometry,
     )
 
 
