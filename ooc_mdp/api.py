@@ -88,6 +88,7 @@ def solve(
     *,
     discount: float | None = None,
     policy: Any = None,
+    initial: Any = None,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
     **options: Unpack[SolveKeywords],
@@ -107,6 +108,9 @@ def solve(
         action) of duration tau is discounted by gamma**tau.
     policy : evaluate this policy in place of solving for the best one: an action for each state, as an array; a
         result, a solution, or the path of a result or a .npy file. What is proved then bounds the value of the policy.
+    initial : values to begin from: of another result or solution, or its path, of as many states or of a coarser or
+        finer grid of the same axes; or an array, or a .npy file, with a value for each state. They change nothing in
+        what is proved.
     progress : called with the progress a few times a second.
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
@@ -127,7 +131,9 @@ def solve(
     """
     rewards, question = rewards_apart(table, criterion, arrays_criterion)
     chosen = solve_options(criterion_of(question, discount), options)
-    return solve_with(lambda: _opened(table, rewards), *chosen, policy=policy, progress=progress, note=note)
+    return solve_with(
+        lambda: _opened(table, rewards), *chosen, policy=policy, initial=initial, progress=progress, note=note
+    )
 
 
 def solve_with(
@@ -137,6 +143,7 @@ def solve_with(
     cluster: ClusterOptions | None = None,
     *,
     policy: Any = None,
+    initial: Any = None,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Solution:
@@ -147,12 +154,14 @@ def solve_with(
     table : opens the table, or computes a problem's; called once, after what can be refused was refused.
     cluster : how the solve is spread over several workers; None for a solve in this process.
     policy : the one to evaluate; None to solve for the best one.
+    initial : values to begin from; None for those of the table, or 0.
     """
     from ooc_mdp.backends.compiling import note_compiling
     from ooc_mdp.model.solution import MAX_INITIAL
     from ooc_mdp.policies.given import given_policy
     from ooc_mdp.policies.table import policy_table
     from ooc_mdp.properties.table import AskedTable
+    from ooc_mdp.solver.initial import initial_values
     from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
     from ooc_mdp.store.result import source_actions
@@ -168,18 +177,19 @@ def solve_with(
     say = note or (lambda _: None)
     with note_compiling(say):
         given = None if policy is None else given_policy(policy)
+        begin = None if initial is None else initial_values(initial, options.question)
         base = table()
         evaluated = None if given is None else policy_table(base, given, say)
         asked, record = QUESTIONS[options.question.name].table, record_of(options.question)
         opened = asked(evaluated or base, record)
         kept = opened.annotations
-        initial = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
-        solution = run_solve(opened, options, run, engine, evaluated=evaluated, watch=progress, note=say)
+        starts = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
+        solution = run_solve(opened, options, run, engine, evaluated=evaluated, initial=begin, watch=progress, note=say)
     limits = opened.limits if isinstance(opened, AskedTable) else (-np.inf, np.inf)
     return replace(
         solution,
         source_actions=source_actions(solution, base),
-        initial=solution.at_states(initial, opened.sense, limits),
+        initial=solution.at_states(starts, opened.sense, limits),
         geometry=base.facts.attributes.get("geometry"),
         table=opened if evaluated is None else asked(base, record),
     )

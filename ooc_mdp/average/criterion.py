@@ -18,6 +18,7 @@ class AverageReward:
     name: ClassVar[str] = "average"
     own_method: ClassVar[str | None] = "policy and relative value iteration"
     on_devices: ClassVar[bool] = True
+    from_values: ClassVar[bool] = True
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("average", bool, "Long-run average reward per step, of a process that never ends."),
     )

@@ -20,6 +20,14 @@ PolicyOption = Annotated[
         "an action for each state. What is proved bounds its value.",
     ),
 ]
+InitialOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RESULT|FILE.npy",
+        help="Begin from these values: of a result of as many states or of another grid of the same axes, or of a .npy "
+        "file. What is proved does not depend on them.",
+    ),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output by the complete new one.")
 ]

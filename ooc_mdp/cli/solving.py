@@ -11,7 +11,15 @@ import typer
 
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import CriterionChoices, GroupedCommand, SolveChoices, with_choices
-from ooc_mdp.cli.options import JsonOption, ModelArgument, OverwriteOption, PolicyOption, StoreArgument, TrustOption
+from ooc_mdp.cli.options import (
+    InitialOption,
+    JsonOption,
+    ModelArgument,
+    OverwriteOption,
+    PolicyOption,
+    StoreArgument,
+    TrustOption,
+)
 from ooc_mdp.cli.tables import print_json
 
 __all__ = ["export", "solve", "verify"]
@@ -24,6 +32,7 @@ def solve(
     asked: CriterionChoices,
     choices: SolveChoices,
     policy: PolicyOption = None,
+    initial: InitialOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,7 +58,9 @@ def solve(
 
             stack.enter_context(silence_dask())
         table = partial(api.open_model, store, trust=trust, note=print_note)
-        solution = api.solve_with(table, options, run, cluster, policy=policy, progress=line, note=print_note)
+        solution = api.solve_with(
+            table, options, run, cluster, policy=policy, initial=initial, progress=line, note=print_note
+        )
     figures = solution.summary()
     if as_json:
         print_json(figures)

@@ -12,18 +12,16 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.arguments import real_number, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Criterion, Flag
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.quoting import quote
+from ooc_mdp.store.given_values import given_values
 
 __all__ = ["MAX_STAGES", "FiniteHorizon", "parse_stages"]
 
@@ -55,6 +53,8 @@ class FiniteHorizon:
     name: ClassVar[str] = "horizon"
     own_method: ClassVar[str | None] = "backward induction"
     on_devices: ClassVar[bool] = True
+    from_values: ClassVar[bool] = False
+    """Each stage is computed from the one after it alone."""
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("horizon", int, "Best plan for this number of stages, without a discount or with --discount.", "T"),
         Flag(
@@ -136,35 +136,10 @@ def parse_stages(text: str, option: str) -> tuple[int, ...]:
 
 def _final_values(given: Any) -> FloatArray:
     """float64 [n], read-only and the criterion's own: of an array, of what has values, or of a file that has them."""
-    where = "final values"
-    if isinstance(given, str | PathLike):
-        where = fspath(given)
-        given = _read(Path(where))
-    given = getattr(given, "values", given)
-    try:
-        values = np.array(given, np.float64).reshape(-1)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise OptionsError(f"{where} are no array of numbers: {error}") from None
-    if np.iscomplexobj(given) or values.size == 0:
-        raise OptionsError(f"{where} are no array of real numbers, one for each state")
+    found = given_values(given, "final values")
+    values = found.values
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
-        raise OptionsError(f"{where}: that of state {wrong[0]} is {values[wrong[0]]}; give finite numbers")
+        raise OptionsError(f"{found.where}: that of state {wrong[0]} is {values[wrong[0]]}; give finite numbers")
     values.flags.writeable = False
     return values
-
-
-def _read(path: Path) -> npt.NDArray[Any]:
-    """The array of a .npy file, or the values of a result."""
-    from ooc_mdp.store.result import is_result, open_result
-
-    if is_result(path):
-        return open_result(path).values
-    try:
-        loaded: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise OptionsError(f"{path} is neither a result nor a .npy file with a value for each state: {why}") from None
-    if not isinstance(loaded, np.ndarray):
-        raise OptionsError(f"{path} holds several arrays; give a .npy file, which holds one")
-    return loaded

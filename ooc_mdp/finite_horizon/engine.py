@@ -77,7 +77,6 @@ class HorizonEngine:
         stopped = _load_code(table, backend, job.writes, session)
         plan = plan_stages(table, options, backend, job.writes)
         job.note(plan.describe(asked.stages))
-        output.take_result_values()  # of no use: a stage is computed from the one after it alone
         state = _start(job, asked, backend, plan, session)
         backend.start(table, options, state.values)
         state.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))

@@ -76,6 +76,11 @@ class Criterion(Protocol):
         ...
 
     @property
+    def from_values(self) -> bool:
+        """Whether a solve may begin from any values, such as those of another result."""
+        ...
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """What results and checkpoints record of it beside its name and discount: numbers, texts, null."""
         ...
@@ -105,6 +110,7 @@ class Discounted:
     own_method: ClassVar[str | None] = None
     """None: the options choose method and device."""
     on_devices: ClassVar[bool] = True
+    from_values: ClassVar[bool] = True
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("discount", float, "Discount per step (or unit of duration), at least 0 and below 1."),
     )
@@ -150,6 +156,7 @@ class TotalReward:
     name: ClassVar[str] = "total"
     own_method: ClassVar[str | None] = "interval iteration"
     on_devices: ClassVar[bool] = False
+    from_values: ClassVar[bool] = True
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("total", bool, "Total reward until the process ends, without a discount."),
         Flag("infinite", bool, "Totals may be infinite, where all rewards have one sign."),

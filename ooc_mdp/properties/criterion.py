@@ -66,6 +66,11 @@ class Reachability:
         return 1.0
 
     @property
+    def from_values(self) -> bool:
+        """Within a number of steps each is computed from the one after it alone."""
+        return self.within is None
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """All of them."""
         return {"goal": self.goal, "avoid": self.avoid, "within": self.within, "asked_sense": self.sense}
@@ -94,6 +99,7 @@ class RewardToGoal:
     name: ClassVar[str] = "reward-to-goal"
     own_method: ClassVar[str | None] = "interval iteration"
     on_devices: ClassVar[bool] = False
+    from_values: ClassVar[bool] = True
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag(
             "reward",

@@ -30,6 +30,7 @@ from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.policies.given import GivenPolicy
+from ooc_mdp.solver.initial import InitialValues
 from ooc_mdp.store.checkpoint import (
     CheckpointWriteError,
     check_arrays,
@@ -88,7 +89,8 @@ def open_output(
         if run.trace is not None:
             check_trace(run.trace, run.overwrite, run.output)
         asked = {**record_of(criterion), **({} if policy is None else policy.record)}
-        yield Output(run, {"fingerprint": table.fingerprint, "sense": table.sense, **asked}, note)
+        identity = {"fingerprint": table.fingerprint, "sense": table.sense, **asked}
+        yield Output(run, identity, note, from_values=criterion.from_values)
 
 
 def _check_places(output: Path, run: RunOptions) -> None:
@@ -102,6 +104,7 @@ class Output:
     Parameters
     ----------
     identity : fingerprint of the table, sense, criterion and its parameters; result and checkpoint must have the same.
+    from_values : whether the criterion's method continues from the values of a result.
     """
 
     def __init__(
@@ -109,13 +112,18 @@ class Output:
         run: RunOptions | None = None,
         identity: dict[str, Any] | None = None,
         note: Callable[[str], None] = lambda _: None,
+        from_values: bool = True,
     ) -> None:
         self._run, self.identity, self._note = run or RunOptions(), identity or {}, note
+        self._from_values = from_values
         self.path = self._run.output
         self._record: MethodRecord | None = None
         """What the checkpoint records of its method; None before it is read, or where there is none."""
         self._result_values: FloatArray | None = None
-        """float64 [n], in the source's order and sign: those of a result that proves less than what is asked for."""
+        """float64 [n], in the source's order and sign: those of a result that proves less than what is asked for, or
+        those that the user gives."""
+        self._values_of = ""
+        """What messages call them."""
         self._failing = False
         """Whether the last checkpoint could not be written."""
 
@@ -149,11 +157,28 @@ class Output:
                 remove_checkpoint(checkpoint_path(self.path))  # of which there is what a killed run began, at most
                 self._note(f"{self.path} holds what is asked for: nothing is left to do")
                 return result.solution
-            self._result_values = result.solution.values
+            if not self._from_values:
+                self._note(f"{self.path} proves less than what is asked for: solving anew, as no values are of use")
+                return None
+            self._result_values, self._values_of = result.solution.values, str(self.path)
             self._note(f"{self.path} proves less than what is asked for: continuing from its values, counting anew")
             return None
         self._note(f"there is no checkpoint {checkpoint_path(self.path)}: starting from the beginning")
         return None
+
+    def begin_from(self, initial: InitialValues, table: Table) -> None:
+        """Begin from given values where no earlier run left any.
+
+        Raises
+        ------
+        OptionsError : they are not of the table's states.
+        """
+        if self._result_values is not None or (
+            self.path is not None and self._run.resume and checkpoint_path(self.path).exists()
+        ):
+            return
+        self._result_values, self._values_of = initial.of_table(table), initial.where
+        self._note(f"beginning from the values of {initial.where}")
 
     def take_result_values(self, infinite: bool = False) -> FloatArray | None:
         """float64 [n], in the source's order and sign: the values to start from, which are then the caller's alone.
@@ -171,8 +196,8 @@ class Output:
             values[np.isinf(values)] = 0.0
         if values is not None and not np.isfinite(values).all():
             raise StoreError(
-                f"{self.path} holds values that are not finite, from which no solve continues; solve again with "
-                f"--overwrite in place of --resume"
+                f"{self._values_of} holds values that are not finite, from which no solve continues; solve again with "
+                f"--overwrite in place of --resume, or without --initial"
             )
         return values
 

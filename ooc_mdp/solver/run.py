@@ -20,6 +20,7 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.policies.table import PolicyTable
 from ooc_mdp.runtime.signals import signals
+from ooc_mdp.solver.initial import InitialValues
 from ooc_mdp.solver.output import Output, Snapshot, open_output
 from ooc_mdp.solver.session import Clock, Progressing, Session
 
@@ -92,6 +93,7 @@ def run_solve(
     engine: Engine,
     *,
     evaluated: PolicyTable | None = None,
+    initial: InitialValues | None = None,
     watch: SolveWatcher | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Solution:
@@ -101,6 +103,7 @@ def run_solve(
     ----------
     run : output, trace, limits; by default none of them.
     evaluated : the rows of the policy whose value is asked for, of which `table` is made; None for the best value.
+    initial : values to begin from where there is nothing to continue from.
     watch : called with progress a few times a second.
     note : called with sentences: the memory plan before anything large is allocated, where a resumed solve begins, and
         what makes this one slow.
@@ -121,6 +124,8 @@ def run_solve(
         finished = output.finished(options, lambda solution: engine.default_target(table, solution))
         if finished is not None:
             return finished
+        if initial is not None:
+            output.begin_from(initial, table)
         options = output.continued(options)
         engine.check(options, run)
         task = engine.begin(Job(table, options, run, output, stack, watch, note))

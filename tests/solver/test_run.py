@@ -123,6 +123,7 @@ class HalfDiscounted:
     name: ClassVar[str] = "half"
     own_method: ClassVar[str | None] = None
     on_devices: ClassVar[bool] = True
+    from_values: ClassVar[bool] = True
     flags: ClassVar[tuple[Flag, ...]] = (Flag("half", bool, "A discount of one half."),)
     borrowed: ClassVar[tuple[str, ...]] = ()
     discount: ClassVar[float] = 0.5
