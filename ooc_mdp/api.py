@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
@@ -89,6 +90,7 @@ def solve(
     discount: float | None = None,
     policy: Any = None,
     initial: Any = None,
+    grids: int = 1,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
     **options: Unpack[SolveKeywords],
@@ -111,6 +113,8 @@ def solve(
     initial : values to begin from: of another result or solution, or its path, of as many states or of a coarser or
         finer grid of the same axes; or an array, or a .npy file, with a value for each state. They change nothing in
         what is proved.
+    grids : of a control problem, how many grids are solved one after the other, each with twice as many points along
+        each axis and begun from the solution of the one before; the last is that of the table.
     progress : called with the progress a few times a second.
     note : called with sentences: that loops are compiled first, the memory plan, where a resumed solve begins, what
         makes one slow, and which workers were lost or joined.
@@ -132,7 +136,13 @@ def solve(
     rewards, question = rewards_apart(table, criterion, arrays_criterion)
     chosen = solve_options(criterion_of(question, discount), options)
     return solve_with(
-        lambda: _opened(table, rewards), *chosen, policy=policy, initial=initial, progress=progress, note=note
+        lambda: _opened(table, rewards),
+        *chosen,
+        policy=policy,
+        initial=initial,
+        grids=grids,
+        progress=progress,
+        note=note,
     )
 
 
@@ -144,6 +154,7 @@ def solve_with(
     *,
     policy: Any = None,
     initial: Any = None,
+    grids: int = 1,
     progress: SolveWatcher | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Solution:
@@ -155,9 +166,11 @@ def solve_with(
     cluster : how the solve is spread over several workers; None for a solve in this process.
     policy : the one to evaluate; None to solve for the best one.
     initial : values to begin from; None for those of the table, or 0.
+    grids : solved one after the other, the last of which is that of the table.
     """
     from ooc_mdp.backends.compiling import note_compiling
     from ooc_mdp.model.solution import MAX_INITIAL
+    from ooc_mdp.nested_grids import check_grids, coarser_solution, has_beginning
     from ooc_mdp.policies.given import given_policy
     from ooc_mdp.policies.table import policy_table
     from ooc_mdp.properties.table import AskedTable
@@ -169,6 +182,7 @@ def solve_with(
     if run.output is not None:
         refuse_busy(run.output)
     engine = _engine(options, run, cluster)
+    check_grids(grids, policy, options.question)
     if policy is not None and cluster is not None:
         raise OptionsError(
             "a given policy is evaluated on one machine: leave out --workers and --scheduler, or --policy (in Python "
@@ -178,7 +192,10 @@ def solve_with(
     with note_compiling(say):
         given = None if policy is None else given_policy(policy)
         begin = None if initial is None else initial_values(initial, options.question)
-        base = table()
+        begun, base = time.monotonic(), table()
+        if grids > 1 and not has_beginning(run):
+            begin = coarser_solution(base, grids, options, run, begin, progress, say)
+            run = run.later(time.monotonic() - begun)
         evaluated = None if given is None else policy_table(base, given, say)
         asked, record = QUESTIONS[options.question.name].table, record_of(options.question)
         opened = asked(evaluated or base, record)

@@ -28,6 +28,14 @@ InitialOption = Annotated[
         "file. What is proved does not depend on them.",
     ),
 ]
+GridsOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Of a control problem: solve N grids, each with twice as many points along each axis and begun from the "
+        "solution of the one before; the last is the store's.",
+    ),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output by the complete new one.")
 ]

@@ -12,6 +12,7 @@ import typer
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import CriterionChoices, GroupedCommand, SolveChoices, with_choices
 from ooc_mdp.cli.options import (
+    GridsOption,
     InitialOption,
     JsonOption,
     ModelArgument,
@@ -33,6 +34,7 @@ def solve(
     choices: SolveChoices,
     policy: PolicyOption = None,
     initial: InitialOption = None,
+    grids: GridsOption = 1,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +61,7 @@ def solve(
             stack.enter_context(silence_dask())
         table = partial(api.open_model, store, trust=trust, note=print_note)
         solution = api.solve_with(
-            table, options, run, cluster, policy=policy, initial=initial, progress=line, note=print_note
+            table, options, run, cluster, policy=policy, initial=initial, grids=grids, progress=line, note=print_note
         )
     figures = solution.summary()
     if as_json:

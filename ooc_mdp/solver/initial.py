@@ -73,8 +73,12 @@ class InitialValues:
             raise OptionsError(f"{self.given.where} cannot be interpolated: {error}") from None
 
 
-def initial_values(given: Any, question: Criterion) -> InitialValues:
+def initial_values(given: Any, question: Criterion, what: str = "the initial values") -> InitialValues:
     """The values that are given to begin from.
+
+    Parameters
+    ----------
+    what : they are, for messages.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def initial_values(given: Any, question: Criterion) -> InitialValues:
             f"{option_of(question)} computes each step from the one after it, beginning at the end; leave out "
             f"--initial (in Python initial)"
         )
-    found = given_values(given, "the initial values")
+    found = given_values(given, what)
     size = float(np.abs(found.values[np.isfinite(found.values)]).max(initial=0.0))
     if size > MAX_VALUE:
         raise OptionsError(
