@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooc_mdp.answers import q_values
+    from ooc_mdp.answers import q_values, simulate_policy
     from ooc_mdp.api import convert, generate, open_problem, open_result, open_store, simulate, solve, verify
     from ooc_mdp.array_tables import from_arrays, from_gymnasium
     from ooc_mdp.average.criterion import AverageReward
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ooc_mdp.reporting import write_report
     from ooc_mdp.reward_tables import with_rewards
     from ooc_mdp.row_tables import StoreBuilder, from_rows
+    from ooc_mdp.simulation.returns import Returns
 
 __all__ = [
     "AverageReward",
@@ -52,6 +53,7 @@ __all__ = [
     "Outcome",
     "QValues",
     "Reachability",
+    "Returns",
     "RewardToGoal",
     "SameAccesses",
     "Solution",
@@ -73,6 +75,7 @@ __all__ = [
     "open_store",
     "q_values",
     "simulate",
+    "simulate_policy",
     "solve",
     "verify",
     "with_rewards",
@@ -82,7 +85,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "ooc_mdp.answers": ("q_values",),
+    "ooc_mdp.answers": ("q_values", "simulate_policy"),
     "ooc_mdp.api": ("convert", "generate", "open_problem", "open_result", "open_store", "simulate", "solve", "verify"),
     "ooc_mdp.array_tables": ("from_arrays", "from_gymnasium"),
     "ooc_mdp.average.criterion": ("AverageReward",),
@@ -109,6 +112,7 @@ _ROOMS = {
     "ooc_mdp.reporting": ("write_report",),
     "ooc_mdp.reward_tables": ("with_rewards",),
     "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
+    "ooc_mdp.simulation.returns": ("Returns",),
 }
 
 

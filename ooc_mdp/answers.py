@@ -1,11 +1,11 @@
-"""What is asked of a table and a result of it together, once there is one: values of actions.
+"""What is asked of a table and a result of it together, once there is one: values of actions, runs of the policy.
 
 A result on disk names its table by a fingerprint and its question by a record; here both are put together again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from ooc_mdp.model.q_values import QValues
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
+    from ooc_mdp.simulation.returns import Returns
     from ooc_mdp.store.result import Result
 
-__all__ = ["answered_table", "q_values"]
+__all__ = ["answered_table", "q_values", "simulate_policy"]
 
 
 @check_types(table=TABLE, result=RESULT, stage=WHOLE, note=maybe(FUNCTION))
@@ -60,6 +61,52 @@ def q_values(
     from ooc_mdp.model.q_values import q_values as of_states
 
     return of_states(*answered_table(table, result, note or (lambda _: None)), states, stage)
+
+
+@check_types(table=TABLE, result=RESULT, note=maybe(FUNCTION))
+def simulate_policy(
+    table: Table | AnyPath,
+    result: Result | Solution | AnyPath,
+    *,
+    steps: int | None = None,
+    runs: int = 1000,
+    seed: int = 1,
+    starts: Sequence[int] = (),
+    note: Callable[[str], None] | None = None,
+) -> Returns:
+    """Follow the policy of a result through the process of its table, by random numbers, and measure what it earns.
+
+    Any table will do, however large: partitions are loaded one at a time, and 64 bytes of each run are in memory. (The
+    continuous dynamics of a control problem are what :func:`simulate` runs.)
+
+    Parameters
+    ----------
+    table : as for :func:`solve`.
+    result : its path, or opened; or what :func:`solve` returned.
+    steps : most steps of a run; 1,000 by default, or all stages of a finite horizon. What a run has not earned by then
+        is the value of its last state; of an average reward, the reward per step is measured.
+    runs : how many. The standard error of the mean falls with the square root.
+    seed : of the random numbers; the same seed gives the same runs, whatever the partitions.
+    starts : states by the source's numbers, in which runs begin in turn; the model's initial states by default.
+    note : called with the memory plan.
+
+    Returns
+    -------
+    Returns : mean, standard error, an interval of 95%, and the solved value beside them.
+
+    Raises
+    ------
+    OptionsError : the result belongs to another table, or has no policy for the whole process; or there is no start.
+    StoreError : store or result is missing or damaged.
+    MemoryBudgetError : runs and partitions take more than the RAM that is available.
+    """
+    from ooc_mdp.simulation.returns import ReturnsOptions, simulate_returns
+
+    say = note or (lambda _: None)
+    options = ReturnsOptions(steps, runs, seed, starts)
+    asked, solution = answered_table(table, result, say)
+    with asked.hold():
+        return simulate_returns(asked, solution, options, say)
 
 
 def answered_table(

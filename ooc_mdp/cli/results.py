@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -14,12 +14,14 @@ from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import GroupedCommand, option_fields, with_choices
 from ooc_mdp.cli.options import JsonOption, OverwriteOption
 from ooc_mdp.cli.tables import print_json
-from ooc_mdp.errors import OocMdpError, StoreError
+from ooc_mdp.errors import OocMdpError, OptionsError, StoreError
+from ooc_mdp.quoting import quote
 from ooc_mdp.simulation_options import SimulationOptions
 
 if TYPE_CHECKING:
     from ooc_mdp.model.mdp import FloatArray
     from ooc_mdp.simulation import Simulation
+    from ooc_mdp.simulation.returns import Returns
 
 __all__ = ["cache_curve", "simulate"]
 
@@ -111,6 +113,18 @@ class RunsChoices(_RunsFields):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
+class TableRunsChoices:
+    """How the process of a table is simulated."""
+
+    heading: ClassVar[str] = "Runs of a table (with STORE)"
+
+    steps: Annotated[
+        int | None, typer.Option(help="Most steps of a run.  [default: 1000, or all stages of a finite horizon]")
+    ] = None
+    runs: Annotated[int | None, typer.Option(help="Number of runs.  [default: 1000]")] = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunFiles:
     """Output files of the runs."""
 
@@ -157,19 +171,27 @@ class RunFiles:
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(RunsChoices, RunFiles)
+@with_choices(TableRunsChoices, RunsChoices, RunFiles)
 def simulate(
-    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solved control problem.")],
+    places: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[STORE] RESULT",
+            help="Result directory of a solved control problem; or a store of any kind and a result of it.",
+        ),
+    ],
+    table: TableRunsChoices,
     choices: RunsChoices,
     files: RunFiles,
     start: Annotated[
         list[str] | None,
         typer.Option(
-            help="A start, such as 0.1,-2 or initial; repeat for more.  [default: initial, where there is one]"
+            help="A start, such as 0.1,-2 or initial, or with STORE the number of a state; repeat for more.  [default: "
+            "the initial ones, where there are some]"
         ),
     ] = None,
     random_starts: Annotated[int | None, typer.Option(help="Number of random starts, uniform over the axes.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random starts, or with STORE of the runs.")] = 1,
     problem: Annotated[
         str | None, typer.Option(metavar="FILE.py", help="Python file of the problem; it is executed.")
     ] = None,
@@ -181,7 +203,15 @@ def simulate(
     """Run a control problem's continuous dynamics under the policy of a result and report whether the goal is reached.
 
     Exit status 1 where there is a goal and no start succeeds.
+
+    With STORE, the process of the table itself is run at random under the policy, whatever the model: the mean return,
+    its standard error and an interval of 95% are printed beside the solved value.
     """
+    if len(places) > 1 or table != TableRunsChoices():
+        others = _given_names(choices, files, {"--random-starts": random_starts, "--problem": problem})
+        found = _simulated_table(places, table, start or [], seed, trust, others)
+        _show_returns(found, as_json)
+        return
     from ooc_mdp import api
     from ooc_mdp.report.terminal import print_note
     from ooc_mdp.report.trajectory_table import print_simulation
@@ -189,7 +219,7 @@ def simulate(
 
     options = choices.options()
     files.check(options.duration, [] if problem is None else [Path(problem)])
-    opened = api.open_result(result)
+    opened = api.open_result(places[0])
     discretised = problem_of(opened, problem, trust, note=print_note)
     simulation = api.simulate(
         opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised, note=print_note
@@ -203,3 +233,67 @@ def simulate(
     files.write(simulation, opened.solution.values)
     if simulation.has_goal and not simulation.summary()["successes"]:
         raise typer.Exit(1)
+
+
+def _given_names(choices: RunsChoices, files: RunFiles, others: dict[str, object]) -> list[str]:
+    """The options of a control problem's simulation that were given."""
+    named = [
+        "--" + field.name.replace("_", "-")
+        for group in (choices, files)
+        for field in fields(group)
+        if getattr(group, field.name) != field.default
+    ]
+    return named + [option for option, value in others.items() if value is not None]
+
+
+def _starts(texts: list[str]) -> list[int]:
+    """Numbers of states."""
+    wrong = [text for text in texts if not text.strip().isdecimal()]
+    if wrong:
+        raise OptionsError(f"--start {quote(wrong[0])} is no number of a state, from 0 on")
+    return [int(text) for text in texts]
+
+
+def _simulated_table(
+    places: list[Path], choices: TableRunsChoices, starts: list[str], seed: int, trust: bool, others: list[str]
+) -> Returns:
+    """What runs of a table's process earn under the policy of a result.
+
+    Parameters
+    ----------
+    others : options that were given, and belong to the other kind of simulation.
+    """
+    from ooc_mdp import api
+    from ooc_mdp.answers import simulate_policy
+    from ooc_mdp.report.terminal import print_note
+
+    if len(places) == 1:
+        raise OptionsError("--steps and --runs are of a table's own process: give the store before the result")
+    if len(places) > 2:
+        raise OptionsError(f"{len(places)} paths are given; give STORE and RESULT, or RESULT alone")
+    if others:
+        raise OptionsError(
+            f"{', '.join(others)}: of a control problem's continuous dynamics; leave that out, or simulate the result "
+            f"without a store"
+        )
+    return simulate_policy(
+        api.open_store(places[0], trust=trust, note=print_note),
+        places[1],
+        steps=choices.steps,
+        runs=1000 if choices.runs is None else choices.runs,
+        seed=seed,
+        starts=_starts(starts),
+        note=print_note,
+    )
+
+
+def _show_returns(found: Returns, as_json: bool) -> None:
+    from ooc_mdp.report.summaries import print_returns
+    from ooc_mdp.report.terminal import print_note
+
+    if as_json:
+        print_json(found.summary())
+    else:
+        print_returns(found.summary())
+    for sentence in found.warnings():
+        print_note(f"warning: {sentence}")

@@ -21,6 +21,7 @@ __all__ = [
     "print_inspection",
     "print_kernels",
     "print_result",
+    "print_returns",
     "print_solution",
     "print_verification",
 ]
@@ -336,5 +337,21 @@ def print_verification(figures: dict[str, Any]) -> None:
         ("policy", f"{figures['invalid_policy_states']:,} entries are no action of their state"),
         *([("violated", ", ".join(figures["violated_claims"]))] if figures["violated_claims"] else []),
         ("read", format_bytes(figures["bytes_read"])),
+    ]
+    _print_rows("", rows)
+
+
+def print_returns(figures: dict[str, Any]) -> None:
+    """What runs of a policy earned, from `Returns.summary`."""
+    low, high = figures["interval"]
+    solved = figures["solved"]
+    between = f"between {solved['lower']} and {solved['upper']}"
+    rows = [
+        ("mean", f"{figures['mean']:.8g}, standard error {figures['standard_error']:.3g} ({figures['quantity']})"),
+        ("interval", f"{low:.8g} to {high:.8g} (95%)"),
+        ("solved", f"{solved['value']:.8g}, {between}" if isinstance(solved["value"], float) else solved["value"]),
+        ("runs", f"{figures['runs']:,} of at most {figures['steps']:,} steps, {figures['mean_steps']:,.1f} on average"),
+        ("ended", f"{figures['ended']:,} runs; of the mean {figures['remaining']:.6g} is the value of last states"),
+        ("loads", f"{figures['loads']:,} partitions"),
     ]
     _print_rows("", rows)
