@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
@@ -169,15 +168,12 @@ def solve_with(
     grids : solved one after the other, the last of which is that of the table.
     """
     from ooc_mdp.backends.compiling import note_compiling
-    from ooc_mdp.model.solution import MAX_INITIAL
-    from ooc_mdp.nested_grids import check_grids, coarser_solution, has_beginning
+    from ooc_mdp.nested_grids import after_coarser_grids, check_grids
     from ooc_mdp.policies.given import given_policy
     from ooc_mdp.policies.table import policy_table
-    from ooc_mdp.properties.table import AskedTable
     from ooc_mdp.solver.initial import initial_values
     from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
-    from ooc_mdp.store.result import source_actions
 
     if run.output is not None:
         refuse_busy(run.output)
@@ -192,23 +188,37 @@ def solve_with(
     with note_compiling(say):
         given = None if policy is None else given_policy(policy)
         begin = None if initial is None else initial_values(initial, options.question)
-        begun, base = time.monotonic(), table()
-        if grids > 1 and not has_beginning(run):
-            begin = coarser_solution(base, grids, options, run, begin, progress, say)
-            run = run.later(time.monotonic() - begun)
+        base = table()
+        begin, run = after_coarser_grids(base, grids, options, run, begin, progress, say)
         evaluated = None if given is None else policy_table(base, given, say)
         asked, record = QUESTIONS[options.question.name].table, record_of(options.question)
         opened = asked(evaluated or base, record)
-        kept = opened.annotations
-        starts = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
         solution = run_solve(opened, options, run, engine, evaluated=evaluated, initial=begin, watch=progress, note=say)
+    return _completed(solution, opened, base, opened if evaluated is None else asked(base, record))
+
+
+def _completed(solution: Solution, opened: Table, base: Table, asked: Table) -> Solution:
+    """The solution with what only its tables say: the source's actions, initial states, the grid.
+
+    Parameters
+    ----------
+    opened : the table that was solved.
+    base : that of the model.
+    asked : that of the question, with the rows of all actions.
+    """
+    from ooc_mdp.model.solution import MAX_INITIAL
+    from ooc_mdp.properties.table import AskedTable
+    from ooc_mdp.store.result import source_actions
+
+    kept = opened.annotations
+    initial = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
     limits = opened.limits if isinstance(opened, AskedTable) else (-np.inf, np.inf)
     return replace(
         solution,
         source_actions=source_actions(solution, base),
-        initial=solution.at_states(starts, opened.sense, limits),
+        initial=solution.at_states(initial, opened.sense, limits),
         geometry=base.facts.attributes.get("geometry"),
-        table=opened if evaluated is None else asked(base, record),
+        table=asked,
     )
 
 

@@ -32,7 +32,7 @@ from ooc_mdp.solver.initial import InitialValues, initial_values
 from ooc_mdp.solver.run import run_solve
 from ooc_mdp.store.checkpoint import checkpoint_path
 
-__all__ = ["check_grids", "coarser_solution", "coarser_tables", "has_beginning"]
+__all__ = ["after_coarser_grids", "check_grids", "coarser_tables"]
 
 _LEAST = 4
 """Points along each axis of the coarsest grid."""
@@ -66,12 +66,6 @@ def coarser_tables(table: Table, grids: int) -> Iterator[RecomputedTable]:
         yield RecomputedTable.after_first_pass(coarse, options, f"{problem.name} on {_shape(shape)} points")
 
 
-def has_beginning(run: RunOptions) -> bool:
-    """Whether an earlier run left something to continue from, so that coarser grids are of no use."""
-    output = run.output
-    return run.resume and output is not None and (output.exists() or checkpoint_path(output).exists())
-
-
 def check_grids(grids: int, policy: Any, question: Criterion) -> None:
     """Refuse several grids where their solutions are of no use."""
     if whole_number("grids", grids) < 1:
@@ -81,7 +75,7 @@ def check_grids(grids: int, policy: Any, question: Criterion) -> None:
         raise OptionsError(f"{why}, so that coarser grids are of no use; leave out --grids (in Python grids)")
 
 
-def coarser_solution(
+def after_coarser_grids(
     table: Table,
     grids: int,
     options: SolveOptions,
@@ -89,21 +83,30 @@ def coarser_solution(
     initial: InitialValues | None,
     progress: SolveWatcher | None,
     note: Callable[[str], None],
-) -> InitialValues | None:
-    """Values of the grid before that of the table, each grid solved in this process from the values of the one before.
+) -> tuple[InitialValues | None, RunOptions]:
+    """Solve each coarser grid in this process, from the values of the one before.
+
+    Nothing is done for one grid, nor where an earlier run left something to continue from.
 
     Parameters
     ----------
     run : its time limit is that of all grids together.
     initial : values to begin from on the coarsest grid.
+
+    Returns
+    -------
+    the values to begin from on the table's own grid, and `run` with what is left of the time limit
     """
+    if grids == 1 or _is_continued(run):
+        return initial, run
     question, begun = QUESTIONS[options.question.name], time.monotonic()
     if options.cache is not None:  # as many bytes for coarser grids, whose rows are computed at each load
         options = replace(options, cache=CacheSize(cache_of_size(table.facts.partition_bytes, options.cache)))
     for coarse in coarser_tables(table, grids):
-        asked = question.table(coarse, record_of(options.question))
-        limit = RunOptions(time_limit=run.later(time.monotonic() - begun).time_limit)
-        found = run_solve(asked, options, limit, question.engine(), initial=initial, watch=progress)
+        asked, limit = question.table(coarse, record_of(options.question)), _time_left(run, begun)
+        found = run_solve(
+            asked, options, RunOptions(time_limit=limit), question.engine(), initial=initial, watch=progress
+        )
         if found.outcome is Outcome.INTERRUPTED:
             signal.raise_signal(signal.SIGINT)  # which nothing turns into a flag any more
         statistics = found.statistics
@@ -112,7 +115,18 @@ def coarser_solution(
         )
         found = replace(found, geometry=coarse.facts.attributes.get("geometry"))
         initial = initial_values(found, options.question, f"the grid of {coarse.name}")
-    return initial
+    return initial, replace(run, time_limit=_time_left(run, begun))
+
+
+def _is_continued(run: RunOptions) -> bool:
+    """Whether an earlier run left something to continue from."""
+    output = run.output
+    return run.resume and output is not None and (output.exists() or checkpoint_path(output).exists())
+
+
+def _time_left(run: RunOptions, begun: float) -> float | None:
+    """Seconds of the time limit, a little at least; None without a limit."""
+    return None if run.time_limit is None else max(1e-3, run.time_limit - (time.monotonic() - begun))
 
 
 def _problem_of(table: Table) -> DiscretisedProblem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
@@ -285,12 +285,6 @@ class RunOptions:
         read_options(self)
         if self.resume and self.output is None:
             raise OptionsError("resume needs an output (--output): the checkpoint lies beside it")
-
-    def later(self, seconds: float) -> RunOptions:
-        """The same options after so many seconds of the time limit, of which a little is left at least."""
-        if self.time_limit is None:
-            return self
-        return replace(self, time_limit=max(1e-3, self.time_limit - seconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,8 +209,7 @@ def simulate(
     """
     if len(places) > 1 or table != TableRunsChoices():
         others = _given_names(choices, files, {"--random-starts": random_starts, "--problem": problem})
-        found = _simulated_table(places, table, start or [], seed, trust, others)
-        _show_returns(found, as_json)
+        _show_returns(_simulated_table(places, table, start or [], seed, trust, others), as_json)
         return
     from ooc_mdp import api
     from ooc_mdp.report.terminal import print_note
