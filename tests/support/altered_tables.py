@@ -160,14 +160,20 @@ def _meaning(table: Any, n_states: int) -> Exact:
         raise Invalid(f"{len(states)} states of {n_states}")
     numbers = {key: number for number, (key, _) in enumerate(states)}
     by_integers = all(_is_integer(key) for key in numbers)
-    rows: list[list[list[tuple[Entry, bool]]]] = []
+    rows: list[dict[int, list[tuple[Entry, bool]]]] = []
     for _, actions in states:
-        own = _ordered(actions)
-        if len(own) > 3 or any(not _is_integer(key) for key, _ in own):
-            raise Invalid("actions")
-        rows.append([[_entry(each, numbers, by_integers) for each in _list(entries)] for _, entries in own])
-    exact = [[row([entry for entry, _ in entries], n_states, label=a) for a, entries in enumerate(s)] for s in rows]
+        own = _available(actions).items()
+        rows.append({a: [_entry(each, numbers, by_integers) for each in _list(entries)] for a, entries in own})
+    exact = [[row([entry for entry, _ in entries], n_states, label=a) for a, entries in s.items()] for s in rows]
     return _without_done(rows, exact, n_states)
+
+
+def _available(actions: Any) -> dict[int, Any]:
+    """The actions of a state by their numbers, ascending: those that are there and not None."""
+    own = list(actions.items() if isinstance(actions, dict) else enumerate(_list(actions)))
+    if any(not _is_integer(key) or not 0 <= key < 3 for key, _ in own):
+        raise Invalid("actions")
+    return {int(key): entries for key, entries in sorted(own, key=lambda item: int(item[0])) if entries is not None}
 
 
 def _list(node: Any) -> list[Any]:
@@ -190,20 +196,20 @@ def _entry(node: Any, numbers: dict[Any, int], by_integers: bool) -> tuple[Entry
     return Entry(numbers[successor], probability, _real(reward)), bool(done)
 
 
-def _without_done(rows: list[list[list[tuple[Entry, bool]]]], exact: list[list[Any]], n: int) -> Exact:
+def _without_done(rows: list[dict[int, list[tuple[Entry, bool]]]], exact: list[list[Any]], n: int) -> Exact:
     """The MDP in which entries that are done lead to a terminal state, or to one more."""
-    real = [(s, e, done) for s, state in enumerate(rows) for entries in state for e, done in entries if e.probability]
+    real = [(s, e, done) for s, state in enumerate(rows) for own in state.values() for e, done in own if e.probability]
     entered = {entry.successor for _, entry, done in real if done}
     terminal = entered - {s for s, entry, _ in real if entry.successor != s or entry.reward}
     beyond = any(done and entry.successor not in terminal for _, entry, done in real)
     found = []
     for s, state in enumerate(rows):
-        led = [
-            [
+        led = {
+            a: [
                 Entry(n if done and e.successor not in terminal else e.successor, e.probability, e.reward)
                 for e, done in entries
             ]
-            for entries in state
-        ]
-        found.append([] if s in terminal else [row(entries, n + 1, label=a) for a, entries in enumerate(led)])
+            for a, entries in state.items()
+        }
+        found.append([] if s in terminal else [row(entries, n + 1, label=a) for a, entries in led.items()])
     return Exact([*found, []] if beyond else found)
