@@ -36,7 +36,6 @@ from ooc_mdp.quoting import printable, quote, shorten
 from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.check_sizes import summary_error
 from ooc_mdp.store.closed_object import (
-    ANYTHING,
     FINGERPRINT,
     OBJECT,
     SHA256,
@@ -51,9 +50,9 @@ from ooc_mdp.store.closed_object import (
 from ooc_mdp.store.layout import VIRTUAL_FORMAT
 from ooc_mdp.store.metadata import check_is_store
 from ooc_mdp.store.output_lock import locked_output
-from ooc_mdp.store.seal import DIGEST, canonical
+from ooc_mdp.store.seal import canonical
 from ooc_mdp.store.sealed_file import SealError
-from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, SealedGroupWriter, group_attributes
+from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes, sealed_names
 from ooc_mdp.store.table_summary import TableSummary
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.trusted_file import trusted_file
@@ -68,15 +67,7 @@ __all__ = [
 VERSION = 1
 _REMEDY = "generate it again"
 
-_TOP: dict[str, Rule] = {
-    "format": ANYTHING,  # checked before
-    "format_version": ANYTHING,
-    "table": OBJECT,
-    "about": OBJECT,
-    ARRAYS: OBJECT,
-    ARRAYS_DIGEST: SHA256,
-    DIGEST: SHA256,
-}
+_TOP = sealed_names({"table": OBJECT, "about": OBJECT})
 _TRUTH = one_of(True, False)
 _TABLE: dict[str, Rule] = {
     "sense": one_of("max", "min"),

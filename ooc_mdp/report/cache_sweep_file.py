@@ -16,7 +16,7 @@ from ooc_mdp.quoting import quote
 from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
 from ooc_mdp.store.atomic_file import atomic_file
 from ooc_mdp.store.regular_file import read_regular_file
-from ooc_mdp.store.seal import DIGEST, digest_of
+from ooc_mdp.store.seal import DIGEST, digest_of, holds_digest
 
 __all__ = ["continued", "read_cache_sweep", "write_cache_sweep"]
 
@@ -47,13 +47,9 @@ def read_cache_sweep(path: Path) -> CacheSweep:
         raise InputError(
             path, f"a cache sweep of version {quote(document.get('version'))}, this release reads {_VERSION}; {_REMEDY}"
         )
-    try:
-        intact = document.pop(DIGEST, None) == digest_of(document)
-    except ValueError:  # NaN or an infinity, which is never written
-        intact = False
-    if not intact:
+    if not holds_digest(document):
         raise InputError(path, f"the cache sweep has changed since it was written: its digest differs; {_REMEDY}")
-    del document["format"], document["version"]
+    del document["format"], document["version"], document[DIGEST]
     points = tuple(CachePoint(**{f.name: p[f.name] for f in fields(CachePoint)}) for p in document.pop("points"))
     replayed = tuple(
         SameAccesses(each["schedule"], each["accesses"], tuple(each["lru_loads"]), tuple(each["belady_loads"]))

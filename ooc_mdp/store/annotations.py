@@ -25,11 +25,10 @@ import numpy.typing as npt
 from ooc_mdp.errors import DamagedStoreError
 from ooc_mdp.model.annotations import BOOL, INT, NO_ANNOTATIONS, Annotations, Variable, unknown_name
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, SHA256, Rule, check_object, count, or_null
+from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, Rule, check_object, count, or_null
 from ooc_mdp.store.damage import REMEDY
-from ooc_mdp.store.seal import DIGEST
 from ooc_mdp.store.sealed_file import SealError
-from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, SealedGroupWriter, group_attributes
+from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes, sealed_names
 
 __all__ = ["ANNOTATIONS", "RewardModel", "StateAnnotations", "open_annotations", "write_annotations"]
 
@@ -44,7 +43,7 @@ def _are_names(value: Any) -> bool:
 
 
 _NAMES: Rule = (_are_names, "a list of different names")
-_ATTRIBUTES: dict[str, Rule] = {
+_OWN: dict[str, Rule] = {
     "format": (lambda value: value == _FORMAT, _FORMAT),
     "format_version": (lambda value: type(value) is int and value == _VERSION, f"{_VERSION}, which this program reads"),
     "fingerprint": FINGERPRINT,
@@ -56,9 +55,6 @@ _ATTRIBUTES: dict[str, Rule] = {
     "reward_ranges": (lambda value: isinstance(value, list) and all(map(_is_range, value)), "a range for each model"),
     "table_rewards": or_null((lambda value: isinstance(value, str), "a name")),
     "rewards_chosen": (lambda value: isinstance(value, bool), "true or false"),
-    ARRAYS: ANYTHING,
-    ARRAYS_DIGEST: SHA256,
-    DIGEST: SHA256,
 }
 
 
@@ -180,7 +176,7 @@ def open_annotations(root: Path, fingerprint: str, n_states: int, n_rows: int) -
         return NO_ANNOTATIONS
     try:
         attributes = group_attributes(place)
-        check_object(attributes, _ATTRIBUTES, "its attributes")
+        check_object(attributes, sealed_names(_OWN), "its attributes")
         found = _StoredAnnotations(place, attributes, SealedGroup(place, attributes))
         found.check(fingerprint, n_states, n_rows)
     except (SealError, OSError) as error:

@@ -14,28 +14,19 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from ooc_mdp.quoting import listed
-from ooc_mdp.store.closed_object import ANYTHING, OBJECT, SHA256, WORD, Rule, count, one_of, or_null, shown
+from ooc_mdp.store.closed_object import ANYTHING, OBJECT, SHA256, WORD, Rule, check_object, count, one_of, or_null
 from ooc_mdp.store.layout import FIELDS
 
-__all__ = ["STATE_ORDER", "attribute_error", "flat_attributes"]
+__all__ = ["STATE_ORDER", "check_attributes", "flat_attributes"]
 
 
-def attribute_error(attributes: Mapping[str, Any]) -> str | None:
-    """What is wrong with the attributes of a store, in words; None if nothing is."""
-    for where, given, rules in (
-        ("", attributes, _TOP),
-        ("table.", attributes.get("table"), _TABLE),
-        ("about.", attributes.get("about"), _ABOUT),
-    ):
-        error = _error_in(where, given, rules)
-        if error is not None:
-            return error
+def check_attributes(attributes: Mapping[str, Any]) -> None:
+    """Refuse attributes that are not those of a store: SealError where a name or a value is none of the format's."""
+    check_object(attributes, _TOP, "its attributes")
+    check_object(attributes["table"], _TABLE, "table")
+    check_object(attributes["about"], _ABOUT, "about")
     for name, field in attributes["table"]["fields"].items():
-        error = _error_in(f"table.fields.{name}.", field, _FIELD)
-        if error is not None:
-            return error
-    return None
+        check_object(field, _FIELD, f"table: fields: {name}")
 
 
 def flat_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,21 +41,6 @@ def flat_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     if flat["geometry"] is None:
         del flat["geometry"]
     return flat
-
-
-def _error_in(where: str, given: Any, rules: Mapping[str, Rule]) -> str | None:
-    if not isinstance(given, dict):
-        return f"has the attribute {where.removesuffix('.')} = {shown(given)}; it must be an object"
-    unknown = sorted(set(given) - set(rules))
-    if unknown:
-        return f"has the attributes {listed([where + name for name in unknown])}, which this format does not know"
-    missing = [where + name for name in rules if name not in given]
-    if missing:
-        return f"lacks the attributes {', '.join(missing)}"
-    for name, (holds, rule) in rules.items():
-        if not holds(given[name]):
-            return f"has the attribute {where}{name} = {shown(given[name])}; it must be {rule}"
-    return None
 
 
 _is_count = count()[0]

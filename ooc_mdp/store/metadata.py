@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
 from ooc_mdp.quoting import quote
-from ooc_mdp.store.attributes import attribute_error
+from ooc_mdp.store.attributes import check_attributes
 from ooc_mdp.store.chunk_file import CorruptChunkError, read_uncompressed
 from ooc_mdp.store.layout import (
     FIELDS,
@@ -35,7 +35,8 @@ from ooc_mdp.store.layout import (
 from ooc_mdp.store.manifest import table_fingerprint
 from ooc_mdp.store.mark import ForeignPathError, is_leftover
 from ooc_mdp.store.regular_file import read_metadata_file
-from ooc_mdp.store.seal import digest_of
+from ooc_mdp.store.seal import holds_digest
+from ooc_mdp.store.sealed_file import SealError
 
 __all__ = [
     "PARTIAL_SUFFIX",
@@ -92,14 +93,11 @@ def read_metadata(root: Path, directory: int | None = None) -> dict[str, Any]:
             f"{root} has format version {quote(version)}, this program reads {FORMAT_VERSION}; {_REMEDY}, or use the "
             "program's version that wrote it"
         )
-    error = attribute_error(attributes)
-    if error is not None:
-        raise StoreError(f"{root} {error}; {_REMEDY}")
     try:
-        intact = digest_of(attributes) == attributes["digest"]
-    except ValueError:  # a number that is not finite, which no digest was ever taken of
-        intact = False
-    if not intact:
+        check_attributes(attributes)
+    except SealError as error:
+        raise StoreError(f"{root} is damaged ({error}); {_REMEDY}") from error
+    if not holds_digest(attributes):
         raise StoreError(f"the attributes in {root / GROUP_FILE} are not those that were written; {_REMEDY}")
     return attributes
 

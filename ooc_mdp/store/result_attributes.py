@@ -30,11 +30,9 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import peak_bytes
 from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.closed_object import (
-    ANYTHING,
     FINGERPRINT,
     OBJECT,
     SCALAR,
-    SHA256,
     TEXT,
     WORD,
     Rule,
@@ -45,9 +43,8 @@ from ooc_mdp.store.closed_object import (
     one_of,
     or_null,
 )
-from ooc_mdp.store.seal import DIGEST
 from ooc_mdp.store.sealed_file import SealError
-from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST
+from ooc_mdp.store.sealed_group import sealed_names
 from ooc_mdp.store.statistics import statistics_of
 
 __all__ = [
@@ -72,16 +69,7 @@ _SINCE_5 = {"quantity": "value", "lower": None, "upper": None}
 HISTORY = "history"
 """The group of the arrays of a solve's history."""
 
-_TOP: dict[str, Rule] = {
-    "format": ANYTHING,  # checked before
-    "format_version": ANYTHING,
-    "of": OBJECT,
-    "solution": OBJECT,
-    "about": OBJECT,
-    ARRAYS: OBJECT,
-    ARRAYS_DIGEST: SHA256,
-    DIGEST: SHA256,
-}
+_TOP = sealed_names({"of": OBJECT, "solution": OBJECT, "about": OBJECT})
 _OF: dict[str, Rule] = {
     "fingerprint": FINGERPRINT,
     "sense": one_of("max", "min"),

@@ -34,30 +34,22 @@ from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_load import LoadCheck
 from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.check_table import check_claims
-from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, OBJECT, SHA256, TEXT, WORD, Rule, check_object, one_of
+from ooc_mdp.store.closed_object import FINGERPRINT, OBJECT, TEXT, WORD, Rule, check_object, one_of
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.inspect import inspect_reward_store
 from ooc_mdp.store.layout import REWARDS_FORMAT
 from ooc_mdp.store.metadata import check_is_store
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.reader import Store
-from ooc_mdp.store.seal import DIGEST, canonical
+from ooc_mdp.store.seal import canonical
 from ooc_mdp.store.sealed_file import SealError
-from ooc_mdp.store.sealed_group import ARRAYS, ARRAYS_DIGEST, SealedGroup, SealedGroupWriter, group_attributes
+from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes, sealed_names
 
 __all__ = ["RewardStore", "is_reward_store", "open_reward_store", "open_table", "write_reward_store"]
 
 VERSION = 1
 _REMEDY = "make it again by ooc_mdp.with_rewards"
-_TOP: dict[str, Rule] = {
-    "format": ANYTHING,  # checked before
-    "format_version": ANYTHING,
-    "table": OBJECT,
-    "about": OBJECT,
-    ARRAYS: OBJECT,
-    ARRAYS_DIGEST: SHA256,
-    DIGEST: SHA256,
-}
+_TOP = sealed_names({"table": OBJECT, "about": OBJECT})
 _TABLE: dict[str, Rule] = {
     "base": OBJECT,
     "sense": one_of("max", "min"),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DIGEST", "canonical", "digest_of", "hash_of"]
+__all__ = ["DIGEST", "canonical", "digest_of", "hash_of", "holds_digest"]
 
 DIGEST = "digest"
 """Name of the attribute that holds the digest of the others."""
@@ -35,6 +35,14 @@ def digest_of(attributes: Mapping[str, Any]) -> str:
     """SHA-256, in hexadecimal, of all attributes except the digest itself."""
     rest = {name: value for name, value in attributes.items() if name != DIGEST}
     return hashlib.sha256(canonical(rest)).hexdigest()
+
+
+def holds_digest(attributes: Mapping[str, Any]) -> bool:
+    """Return whether attributes are those that were sealed: their digest is that of the others."""
+    try:
+        return bool(attributes.get(DIGEST) == digest_of(attributes))
+    except (ValueError, RecursionError):  # a number that is not finite, or endless nesting: nothing that was sealed
+        return False
 
 
 def hash_of(title: str, document: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> str:

@@ -31,15 +31,16 @@ import numpy.typing as npt
 from numcodecs import blosc
 
 from ooc_mdp.quoting import quote
+from ooc_mdp.store.closed_object import ANYTHING, OBJECT, SHA256, Rule
 from ooc_mdp.store.layout import GROUP_FILE
 from ooc_mdp.store.regular_file import read_metadata_file, read_regular_file
-from ooc_mdp.store.seal import DIGEST, canonical, digest_of, hash_of
+from ooc_mdp.store.seal import DIGEST, canonical, digest_of, hash_of, holds_digest
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.slabs import count_slabs, slab_chunks, slabs
 
-__all__ = ["ARRAYS", "ARRAYS_DIGEST", "SealedGroup", "SealedGroupWriter", "group_attributes", "write_group_file"]
+__all__ = ["SealedGroup", "SealedGroupWriter", "group_attributes", "sealed_names", "write_group_file"]
 
-ARRAYS, ARRAYS_DIGEST = "arrays", "arrays_digest"
+_ARRAYS, _ARRAYS_DIGEST = "arrays", "arrays_digest"
 
 _TITLE = "ooc-mdp arrays"
 _CHUNKS = "_chunks"
@@ -139,7 +140,7 @@ class SealedGroupWriter:
         for group in sorted({name.split("/")[0] for name in self._arrays if "/" in name}):
             write_group_file(self._root / group, {})
         listed = {name: array.document for name, array in self._arrays.items()}
-        sealed = {**attributes, ARRAYS: listed, ARRAYS_DIGEST: hash_of(_TITLE, listed, self._small)}
+        sealed = {**attributes, _ARRAYS: listed, _ARRAYS_DIGEST: hash_of(_TITLE, listed, self._small)}
         sealed = json.loads(canonical(sealed))  # what a reader will hash
         write_group_file(self._root, {**sealed, DIGEST: digest_of(sealed)})
 
@@ -158,6 +159,12 @@ class SealedGroupWriter:
         chunks = tuple(max(1, n) for n in values.shape)
         _write_array_file(self._root / name, _Array(values.dtype, values.shape, None), dimensions, attributes, chunks)
         self._small[name] = values
+
+
+def sealed_names(own: Mapping[str, Rule]) -> dict[str, Rule]:
+    """The closed list of a sealed group's attributes: its own, its format, which is checked before, and the seal's."""
+    before: dict[str, Rule] = {"format": ANYTHING, "format_version": ANYTHING}
+    return {**before, **own, _ARRAYS: OBJECT, _ARRAYS_DIGEST: SHA256, DIGEST: SHA256}
 
 
 def group_attributes(root: Path) -> dict[str, Any]:
@@ -189,7 +196,7 @@ class SealedGroup:
     def __init__(self, root: Path, attributes: dict[str, Any]) -> None:
         self._root = root
         self._check_digest(attributes)
-        self.arrays = {name: _described(name, entry) for name, entry in attributes[ARRAYS].items()}
+        self.arrays = {name: _described(name, entry) for name, entry in attributes[_ARRAYS].items()}
         """What there is, by name, without the manifests."""
         self.small: dict[str, npt.NDArray[Any]] = {}
         """The small arrays, manifests included."""
@@ -199,9 +206,9 @@ class SealedGroup:
             else:
                 manifest = _Array(np.dtype(np.int64), (count_slabs(array.shape, array.chunks), 2), None)
                 self.small[name + _CHUNKS] = _read_small(root, name + _CHUNKS, manifest)
-        if hash_of(_TITLE, attributes[ARRAYS], self.small) != attributes[ARRAYS_DIGEST]:
+        if hash_of(_TITLE, attributes[_ARRAYS], self.small) != attributes.get(_ARRAYS_DIGEST):
             names = ", ".join(sorted(self.small))
-            raise SealError(f"one of the arrays {names} is not the one that {ARRAYS_DIGEST} was made of")
+            raise SealError(f"one of the arrays {names} is not the one that {_ARRAYS_DIGEST} was made of")
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """All elements of an array in C order, each chunk compared with the manifest before it is decoded.
@@ -240,19 +247,15 @@ class SealedGroup:
         return out, total
 
     def _check_digest(self, attributes: dict[str, Any]) -> None:
-        try:
-            due = digest_of(attributes)
-        except (ValueError, RecursionError) as error:
-            raise SealError(f"its attributes are no JSON ({error})") from error
-        if attributes.get(DIGEST) != due:
-            raise SealError(f"its attributes have the digest {due} and were sealed with {attributes.get(DIGEST)}")
-        if not isinstance(attributes.get(ARRAYS), dict):
-            raise SealError(f"its attribute {ARRAYS} lists no arrays")
+        if not holds_digest(attributes):
+            raise SealError("its attributes are not those that were sealed: their digest is another")
+        if not isinstance(attributes.get(_ARRAYS), dict):
+            raise SealError(f"its attribute {_ARRAYS} lists no arrays")
 
 
 def _described(name: str, entry: Any) -> _Array:
     """An entry of `arrays`, checked: a digest does not vouch for whoever sealed it."""
-    wrong = SealError(f"its attribute {ARRAYS} describes {quote(name)} as {quote(entry)}")
+    wrong = SealError(f"its attribute {_ARRAYS} describes {quote(name)} as {quote(entry)}")
     if not _NAME.fullmatch(name) or not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "chunks"}:
         raise wrong
     shape, chunks = entry["shape"], entry["chunks"]
