@@ -155,18 +155,18 @@ class Coordinator:
 
     async def _watch_limits(self) -> None:
         """Stop waiting for answers of workers once a limit or signal ends the solve."""
-        while self.check_limits() is None:
+        while self._session.ended() is None:
             await asyncio.sleep(_POLL_SECONDS)
+            self._update_clock()
         self._members.stopping.set()
 
-    def check_limits(self) -> Outcome | None:
-        """Return the outcome of a limit or signal, if there is one; report once that workers compile loops."""
+    def _update_clock(self) -> None:
+        """Stop the clock while workers load their code, and run it otherwise; report once that they compile loops."""
         statuses = [m.status for m in self._members.alive_members()]
         if not self._note_compiling and any(s.compiling for s in statuses):
             self._note_compiling = True
             self._note(COMPILING)
         self.clock.update(statuses, self._started)
-        return self._session.ended()
 
     async def _begin(self) -> None:
         """Assign the partitions, and start sweeps once each worker knows the values that it reads."""
@@ -187,15 +187,14 @@ class Coordinator:
         for outcome in Outcome:
             if outcome.value in stuck:
                 raise _Stopped(outcome)
-        ended = self.check_limits()
+        self._update_clock()
+        ended = self._session.observe(self)
         if ended is not None:
             raise _Stopped(ended)
         await self.broadcast_value_range(_RANGE_GROWTH)
-        self._session.report(self.progress)
-        self.history.offer(self.row)
         if not self._started:  # bounds of a checkpoint hold while no worker sweeps
             return
-        self._snapshots.take_if_due(now)
+        self._snapshots.take_if_due()
         if self._late_joiners.due(now):
             await self.admit_late_joiners(now)
         if self._rebalance:

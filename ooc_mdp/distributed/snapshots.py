@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.solver.history import HistoryRecorder
+from ooc_mdp.solver.session import Pause
 
 __all__ = ["SnapshotTaker", "StartingPoint", "ValueSnapshot"]
 
@@ -143,8 +145,6 @@ def _part(piece: slice, part: slice) -> slice:
 
 _FIRST_SECONDS = 5.0
 """After which the first snapshot is due at the latest."""
-_MIN_PAUSE = 20
-"""Times the duration of the last snapshot: the shortest time between two."""
 _WAIT_SECONDS = 0.25
 
 
@@ -170,17 +170,15 @@ class SnapshotTaker:
         history: HistoryRecorder,
     ) -> None:
         self._members, self.known, self._partition_ptr = members, known, partition_ptr
-        self._interval, self._save, self._history = interval, save, history
+        self._pause, self._save, self._history = Pause(interval), save, history
         self._lock = threading.Lock()
         self._copying: asyncio.Task[None] | None = None
-        self._copied = time.monotonic()
-        self._took = 0.0
         self._activity = -1
         """Of all workers, at the last snapshot."""
 
     def begin(self) -> None:
         """Start the time to the first snapshot: workers begin to sweep."""
-        self._copied = time.monotonic()
+        self._pause.begin()
 
     def apply(self, values: Values) -> None:
         """Copy a worker's values of its partitions."""
@@ -195,15 +193,14 @@ class SnapshotTaker:
                 self._history.take(number, values.counts)
         return reports
 
-    def take_if_due(self, now: float) -> None:
+    def take_if_due(self) -> None:
         """Begin a snapshot in the background if one is due."""
         if self._copying is not None:
             if not self._copying.done():
                 return
             copying, self._copying = self._copying, None
             copying.result()  # an error of the snapshot is one of the solve
-        due = max(self._interval, _MIN_PAUSE * self._took)
-        if now - self._copied >= (due if self._activity >= 0 else min(due, _FIRST_SECONDS)):
+        if self._pause.over(_FIRST_SECONDS if self._activity < 0 else math.inf):
             self._copying = asyncio.ensure_future(self._copy())
 
     async def cancel(self) -> None:
@@ -219,12 +216,11 @@ class SnapshotTaker:
     async def _copy(self) -> None:
         activity = sum(m.status.activity + m.status.statistics.backups for m in self._members.alive_members())
         if activity == self._activity:
-            self._copied = time.monotonic()
+            self._pause.begin()
             return
         began = time.monotonic()
         reports = await self.take_now()
         if reports is not None:
             await run_in_thread(self._save)
         self._activity = activity
-        self._copied = time.monotonic()
-        self._took = self._copied - began
+        self._pause.begin_after(began)

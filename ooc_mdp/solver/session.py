@@ -1,11 +1,13 @@
 """What surrounds a solve: its clock, whoever watches it, its checkpoints, and what ends it early.
 
-After each step of a method the driver calls `after_step`; distributed solves call `report`, `ended` and `save_if_due`.
+After each step of a method the driver calls `after_step`; the coordinator of several workers, which saves by snapshots
+of theirs, calls `observe` instead.
 Nothing here knows how a solve works.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,18 +20,17 @@ from ooc_mdp.options import RunOptions
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow
 from ooc_mdp.solver.output import Output, Snapshot, TakeSnapshot
 
-__all__ = ["Clock", "Progressing", "Session", "StoppedEarly"]
+__all__ = ["Clock", "Observed", "Pause", "Progressing", "Session", "StoppedEarly"]
 
 _REPORT_SECONDS = 0.25
 _SAVING_SHARE = 20
 """A checkpoint follows the last after so many times as long as writing that took, at least."""
 
 
-class Progressing(Protocol):
-    """What a method makes progress on, as reports, checkpoints and the history see it."""
+class Observed(Protocol):
+    """A solve as reports and the history see it."""
 
     history: HistoryRecorder
-    counters: SolveStatistics
 
     def progress(self) -> SolveProgress:
         """Where the solve stands."""
@@ -38,6 +39,12 @@ class Progressing(Protocol):
     def row(self) -> HistoryRow:
         """The same for the history."""
         ...
+
+
+class Progressing(Observed, Protocol):
+    """What a method makes progress on, as reports, checkpoints and the history see it."""
+
+    counters: SolveStatistics
 
     def snapshot(self) -> Snapshot | None:
         """What a checkpoint holds; None while there is nothing to continue from."""
@@ -81,6 +88,28 @@ class Clock:
         return time.monotonic() - self.started
 
 
+class Pause:
+    """The time between two checkpoints: an interval, and at least 20 times as long as writing the last one took."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval, self._took = interval, 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to count it."""
+        self._began = time.monotonic()
+
+    def over(self, most: float = math.inf) -> bool:
+        """Return whether it has passed, or `most` seconds have."""
+        due = max(self._interval, _SAVING_SHARE * self._took)
+        return time.monotonic() - self._began >= min(due, most)
+
+    def begin_after(self, began: float) -> None:
+        """Begin to count it after a checkpoint whose writing began at a time of :func:`time.monotonic`."""
+        self.begin()
+        self._took = self._began - began
+
+
 class Session:
     """One solve's.
 
@@ -111,26 +140,30 @@ class Session:
         self._reported = 0.0
         self._bytes_read = 0
         """At the last report."""
-        self._saved, self._saved_backups = time.monotonic(), 0
-        """When the last checkpoint was written, and the backups that it knows of."""
-        self._saving_took = 0.0
+        self._pause, self._saved_backups = Pause(run.checkpoint_interval), 0
+        """Since the last checkpoint, and the backups that it knows of."""
 
     def begin(self, earlier: float, backups: int = 0) -> None:
         """Begin to count the time of work, after so many seconds and backups of the runs that this one resumes."""
         self.clock.restart(earlier)
-        self._saved, self._saved_backups = time.monotonic(), backups
+        self._pause.begin()
+        self._saved_backups = backups
 
     def after_step(self, work: Progressing) -> Outcome | None:
         """Report and save where it is time to; the outcome where a limit or signal ends the solve.
 
         Without new backups there is nothing to save.
         """
-        self.report(work.progress)
-        work.history.offer(work.row)
-        outcome = self.ended()
+        outcome = self.observe(work)
         if outcome is None and work.counters.backups > self._saved_backups and self.save_if_due(work.snapshot):
             self._saved_backups = work.counters.backups
         return outcome
+
+    def observe(self, work: Observed) -> Outcome | None:
+        """Report, and add to the history, where it is time to; the outcome where a limit or signal ends the solve."""
+        self.report(work.progress)
+        work.history.offer(work.row)
+        return self.ended()
 
     @property
     def seconds(self) -> float:
@@ -169,10 +202,9 @@ class Session:
 
         One that cannot be written ends no solve: a disk that is full at night may have room in the morning.
         """
-        now = time.monotonic()
-        if now - self._saved < max(self.checkpoint_interval, _SAVING_SHARE * self._saving_took):
+        if not self._pause.over():
             return False
+        began = time.monotonic()
         saved = self.output.try_save(take)
-        self._saved = time.monotonic()
-        self._saving_took = self._saved - now
+        self._pause.begin_after(began)
         return saved

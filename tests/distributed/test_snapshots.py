@@ -18,7 +18,7 @@ from small_mdps import rows_of
 from worker_clusters import Clusters, check, no_end_before, solve
 
 import ooc_mdp
-from ooc_mdp.distributed import coordinator, snapshots, termination, transport, worker
+from ooc_mdp.distributed import snapshots, termination, transport, worker
 from ooc_mdp.distributed.solve import solve_distributed
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.solution import Outcome
@@ -134,8 +134,15 @@ def test_a_time_limit_ends_a_solve_with_a_checkpoint(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just after the workers have started to sweep."""
-    check = coordinator.Coordinator.check_limits
-    monkeypatch.setattr(coordinator.Coordinator, "check_limits", lambda self: check(self) if self._started else None)
+    update, sweeping = termination.SolveClock.update, threading.Event()
+
+    def updated(self: termination.SolveClock, statuses: Any, going: bool) -> None:
+        update(self, statuses, going)
+        if going:
+            sweeping.set()
+
+    monkeypatch.setattr(termination.SolveClock, "update", updated)
+    monkeypatch.setattr(termination.SolveClock, "since_made", lambda self: float(sweeping.is_set()))
     no_end_before(lambda: False, monkeypatch)
     solution = solve(
         maze, 0.999, clusters[4], epsilon=1e-6, output=tmp_path / "r", time_limit=1e-9, checkpoint_interval=0.05

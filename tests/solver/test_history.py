@@ -18,7 +18,6 @@ from worker_clusters import Clusters, no_end_before, placed
 from worker_clusters import solve as solve_on_workers
 
 import ooc_mdp
-from ooc_mdp.distributed import snapshots
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.criterion import TotalReward
@@ -330,7 +329,7 @@ def test_workers_continue_the_history_of_others_and_one_machine_theirs(
 def test_copies_bring_the_counts_of_workers_before_the_end(
     maze: Store, clusters: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "_MIN_PAUSE", 0.0)
+    monkeypatch.setattr(session, "_SAVING_SHARE", 0)
     taken: list[int] = []
     of_one = HistoryRecorder.take
     monkeypatch.setattr(HistoryRecorder, "take", lambda self, k, counts: (taken.append(k), of_one(self, k, counts)))
