@@ -1,7 +1,7 @@
 """Processes to be killed, forked from one that has loaded the package: each begins with its work, not with imports.
 
-The one they are forked from has no threads and has done nothing but import, so a child is as a fresh process would be
-once it is loaded. Loading takes longer than most of these tests' work, and leaves nothing on disk that a kill could
+The one they are forked from has no threads and has done nothing but load code, so a child is as a fresh process would
+be once it is loaded. Loading takes longer than most of these tests' work, and leaves nothing on disk that a kill could
 spoil.
 """
 
@@ -38,7 +38,7 @@ __all__ = [
     "succeed",
 ]
 
-_LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.io.conversion", "ooc_mdp.solver.local", "zarr")
+_LOADED = ("forked", "ooc_mdp.cli.entry", "ooc_mdp.io.conversion", "ooc_mdp.solver.local", "zarr", "numba_loaded")
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(_LOADED))
 
