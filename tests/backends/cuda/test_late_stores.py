@@ -137,7 +137,7 @@ def check_schedules(count: int, number: int, late: MakeLate, monkeypatch: pytest
 def test_bounds_hold_however_late_stores_of_other_devices_arrive(
     late: MakeLate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert check_schedules(200, SHARDS, late, monkeypatch) == 200
+    assert check_schedules(100, SHARDS, late, monkeypatch) == 100
 
 
 @pytest.mark.slow

@@ -46,6 +46,7 @@ from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import backup, policy_iteration
+from ooc_mdp.solver import driver
 from ooc_mdp.solver import local as solver
 from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.solver.plan import plan_solve
@@ -232,7 +233,7 @@ def ragged_cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     case=ragged_cases(),
     discount=st.sampled_from([0.0, 0.5, 0.8]),
@@ -261,8 +262,14 @@ def test_every_claim_holds_of_the_exact_optimum(
 
 @pytest.mark.parametrize("share", [1e-11, 1e-13, 1e-15])
 def test_a_target_near_rounding_is_reached_or_given_up(
-    share: float, stores: Callable[[str], Store], solve: Callable[..., Solution], device: MakeDevice
+    share: float,
+    stores: Callable[[str], Store],
+    solve: Callable[..., Solution],
+    device: MakeDevice,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It is given up sooner than usual: 20,000 backups of each state take an emulated device half a minute."""
+    monkeypatch.setattr(driver, "_IDLE_BACKUPS", 1000)
     store = stores("gridworld")
     solution = solve(store, device, discount=0.8, epsilon=share * 5, time_limit=600.0)
     assert_claims_hold_of_the_reference(solution, store, 0.8)
