@@ -110,7 +110,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         return hybrid(toy, repeat, limit, (22,) if toy else (5, 22))
     if name in ("12.1", "12.3"):
         domain = CAR if name == "12.1" else SINGLE
-        sizes = (40, 60) if toy else (100, 160, 200, 260, 300, 360, 400)
+        sizes = (20, 40) if toy else (100, 160, 200, 260, 300, 360, 400)
         return {"tables": compare_methods([Case(domain, n, n // 20) for n in sizes], tuple(VARIANTS), repeat, limit)}
     if name == "12.5":
         sizes = (6,) if toy else (9, 12, 15, 18)
