@@ -25,7 +25,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import DamagedStoreError
 from ooc_mdp.model.annotations import BOOL, INT, NO_ANNOTATIONS, Annotations, Variable, unknown_name
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.store.closed_object import ANYTHING, FINGERPRINT, Rule, check_object, count, or_null
+from ooc_mdp.store.closed_object import FINGERPRINT, Rule, check_object, count, or_null
 from ooc_mdp.store.damage import REMEDY
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes, sealed_names
