@@ -32,7 +32,7 @@ GridsOption = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="Of a control problem: solve N grids, each with twice as many points along each axis and begun from the "
+        help="Solve N grids of a control problem, each with twice as many points along each axis and begun from the "
         "solution of the one before; the last is the store's.",
     ),
 ]

@@ -173,16 +173,14 @@ class RunFiles:
 @app.command(cls=GroupedCommand)
 @with_choices(TableRunsChoices, RunsChoices, RunFiles)
 def simulate(
-    places: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="[STORE] RESULT",
-            help="Result directory of a solved control problem; or a store of any kind and a result of it.",
-        ),
+    place: Annotated[
+        Path,
+        typer.Argument(metavar="STORE", help="Store of any model; or, alone, the result of a control problem."),
     ],
     table: TableRunsChoices,
     choices: RunsChoices,
     files: RunFiles,
+    result: Annotated[Path | None, typer.Argument(metavar="RESULT", help="Result of the store.")] = None,
     start: Annotated[
         list[str] | None,
         typer.Option(
@@ -207,9 +205,9 @@ def simulate(
     With STORE, the process of the table itself is run at random under the policy, whatever the model: the mean return,
     its standard error and an interval of 95% are printed beside the solved value.
     """
-    if len(places) > 1 or table != TableRunsChoices():
+    if result is not None or table != TableRunsChoices():
         others = _given_names(choices, files, {"--random-starts": random_starts, "--problem": problem})
-        _show_returns(_simulated_table(places, table, start or [], seed, trust, others), as_json)
+        _show_returns(_simulated_table(place, result, table, start or [], seed, trust, others), as_json)
         return
     from ooc_mdp import api
     from ooc_mdp.report.terminal import print_note
@@ -218,7 +216,7 @@ def simulate(
 
     options = choices.options()
     files.check(options.duration, [] if problem is None else [Path(problem)])
-    opened = api.open_result(places[0])
+    opened = api.open_result(place)
     discretised = problem_of(opened, problem, trust, note=print_note)
     simulation = api.simulate(
         opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised, note=print_note
@@ -254,7 +252,13 @@ def _starts(texts: list[str]) -> list[int]:
 
 
 def _simulated_table(
-    places: list[Path], choices: TableRunsChoices, starts: list[str], seed: int, trust: bool, others: list[str]
+    store: Path,
+    result: Path | None,
+    choices: TableRunsChoices,
+    starts: list[str],
+    seed: int,
+    trust: bool,
+    others: list[str],
 ) -> Returns:
     """What runs of a table's process earn under the policy of a result.
 
@@ -266,18 +270,16 @@ def _simulated_table(
     from ooc_mdp.answers import simulate_policy
     from ooc_mdp.report.terminal import print_note
 
-    if len(places) == 1:
+    if result is None:
         raise OptionsError("--steps and --runs are of a table's own process: give the store before the result")
-    if len(places) > 2:
-        raise OptionsError(f"{len(places)} paths are given; give STORE and RESULT, or RESULT alone")
     if others:
         raise OptionsError(
             f"{', '.join(others)}: of a control problem's continuous dynamics; leave that out, or simulate the result "
             f"without a store"
         )
     return simulate_policy(
-        api.open_store(places[0], trust=trust, note=print_note),
-        places[1],
+        api.open_store(store, trust=trust, note=print_note),
+        result,
         steps=choices.steps,
         runs=1000 if choices.runs is None else choices.runs,
         seed=seed,

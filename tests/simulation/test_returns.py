@@ -180,7 +180,6 @@ def test_the_command_line_simulates_a_store_under_a_result(tmp_path: Path) -> No
         (["s", "r", "--random-starts", "5"], "--random-starts"),
         (["s", "r", "--plot", "x.png"], "--plot"),
         (["s", "r", "--start", "1,2"], "number of a state"),
-        (["s", "r", "x"], "STORE and RESULT"),
     ],
 )
 def test_options_of_the_other_kind_of_simulation_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
