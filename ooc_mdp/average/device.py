@@ -22,6 +22,7 @@ from ooc_mdp.backends.base import Features, Resident
 from ooc_mdp.backends.cuda.device import Device, Kernel
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned, c_type, numbers_of_encoded
+from ooc_mdp.backends.cuda.policy.evaluation import LOST, RUNNING
 from ooc_mdp.backends.cuda.policy.launches import RELATIVE, row_kernels
 from ooc_mdp.backends.cuda.policy.layout import ROWS as ROW_PLANES
 from ooc_mdp.backends.cuda.policy.layout import kernel_defines
@@ -235,12 +236,12 @@ class DeviceGains(SimpleTables):
             launches.iterate(_ITERATIONS)
             made += _ITERATIONS
             progress = launches.progress()
-            if progress["state"]:
+            if progress["state"] != RUNNING:
                 break
             if progress["residual"] < 0.5 * best:
                 halved, best = made, float(progress["residual"])
             yield
-        if progress["residual"] < progress["first_residual"] and np.isfinite(progress["residual"]):
+        if progress["state"] != LOST and progress["residual"] < progress["first_residual"]:
             launches.take_over()
         return int(progress["products"]) * self._model.n_states
 

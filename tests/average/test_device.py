@@ -145,6 +145,23 @@ def test_evaluations_on_a_device_solve_the_equation_and_can_be_withdrawn(
 
 
 @pytest.mark.parametrize("backend", ON, indirect=True)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_values_that_are_no_numbers_prove_nothing(tmp_path: Path, backend: DeviceGains, wrong: float) -> None:
+    store = network(tmp_path)
+    started(store, backend, np.zeros(store.n_states))
+    read_all(store, backend, 0.0)
+    h = np.zeros(store.n_states)
+    h[7] = wrong
+    backend._stream.upload(int(backend._at["values"]), h)
+    backend.begin_trial()
+    found = backend.measure()
+    assert found.size == np.inf
+    assert (found.low.min(), found.high.max()) == (-np.inf, np.inf)
+    finish(backend.evaluate(System(0.0, 1e-9, 100)))
+    np.testing.assert_array_equal(backend.values(), h)
+
+
+@pytest.mark.parametrize("backend", ON, indirect=True)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("first", "count"), [(0, 2), pytest.param(2, 10, marks=pytest.mark.slow)])
 def test_the_interval_of_a_device_holds_the_exact_gains(

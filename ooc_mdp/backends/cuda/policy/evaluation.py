@@ -25,9 +25,10 @@ from ooc_mdp.backends.cuda.policy.layout import MAX_SWEEPS
 if TYPE_CHECKING:
     from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 
-__all__ = ["DeviceEvaluation", "EvaluationOptions"]
+__all__ = ["LOST", "RUNNING", "DeviceEvaluation", "EvaluationOptions"]
 
-_RUNNING, _LOST = 0, 3
+RUNNING, LOST = 0, 3
+"""States of the solver in policy/krylov.cu: it goes on; what it has found has numbers that are none."""
 _MIN_REDUCTION = 0.5
 """Share of what values miss that a solver must have come down to for values to take over what it has found halfway:
 each change of values counts against the gaps of actions, whether or not the next one takes it back."""
@@ -142,10 +143,10 @@ class DeviceEvaluation:
             self._done = before + int(progress["products"])
             if math.isnan(first):
                 first = self._missing = float(progress["first_residual"])
-            self._residual = math.inf if progress["state"] == _LOST else float(progress["residual"])
+            self._residual = math.inf if progress["state"] == LOST else float(progress["residual"])
             left = options.max_stalled if self._residual < best else left - 1
             best = min(best, self._residual)
-            if progress["state"] != _RUNNING or not left or self._done >= self._most:
+            if progress["state"] != RUNNING or not left or self._done >= self._most:
                 break
             self._solving = True
             yield

@@ -78,8 +78,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) measure_gains(const Evaluati
             m[2] = fmax(m[2], bounded(error));
             m[3] = fmax(m[3], bounded(now - before));
             m[4] = fmax(m[4], bounded(before - now));
-            m[5] = fmax(m[5], now);
-            m[6] = fmax(m[6], -now);
+            m[5] = fmax(m[5], bounded(now));
+            m[6] = fmax(m[6], bounded(-now));
         }
         if (c + 1 == end || e.chunks[c + 1].partition != chunk.partition) {
             reduce<0>(m);
