@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_mdp.arguments import FUNCTION, RESULT, TABLE, WHOLE, check_types, maybe
+from ooc_mdp.arguments import FUNCTION, RESULT, STATES, TABLE, WHOLE, check_types, maybe
 from ooc_mdp.array_tables import open_model
 from ooc_mdp.criteria import question_of
 from ooc_mdp.errors import OptionsError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["answered_table", "q_values", "simulate_policy"]
 
 
-@check_types(table=TABLE, result=RESULT, stage=WHOLE, note=maybe(FUNCTION))
+@check_types(table=TABLE, result=RESULT, states=maybe(STATES), stage=WHOLE, note=maybe(FUNCTION))
 def q_values(
     table: Table | AnyPath,
     result: Result | Solution | AnyPath,
@@ -63,7 +63,15 @@ def q_values(
     return of_states(*answered_table(table, result, note or (lambda _: None)), states, stage)
 
 
-@check_types(table=TABLE, result=RESULT, note=maybe(FUNCTION))
+@check_types(
+    table=TABLE,
+    result=RESULT,
+    steps=maybe(WHOLE),
+    runs=WHOLE,
+    seed=WHOLE,
+    starts=STATES,
+    note=maybe(FUNCTION),
+)
 def simulate_policy(
     table: Table | AnyPath,
     result: Result | Solution | AnyPath,

@@ -27,6 +27,7 @@ from ooc_mdp.arguments import (
     RESULT,
     STARTS,
     TABLE,
+    VALUES,
     WHOLE,
     check_types,
     either,
@@ -80,7 +81,14 @@ def _opened(table: Any, rewards: Any = None) -> Table:
     documentation(SolveOptions, RunOptions, ClusterOptions),
     {each.name: each.default for each in options_in(SolveOptions, RunOptions, ClusterOptions)},
 )
-@check_types(table=MODEL, policy=maybe(POLICY), progress=maybe(FUNCTION), note=maybe(FUNCTION))
+@check_types(
+    table=MODEL,
+    policy=maybe(POLICY),
+    initial=maybe(VALUES),
+    grids=WHOLE,
+    progress=maybe(FUNCTION),
+    note=maybe(FUNCTION),
+)
 def solve(
     table: Table | AnyPath | Arrays,
     criterion: Criterion | float | Arrays | None = None,

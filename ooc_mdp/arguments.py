@@ -298,4 +298,11 @@ POLICY = Kind(
     "an array of whole numbers, one for each state, or a result, what solve returned, or the path of a result or .npy "
     "file",
 )
+VALUES = Kind(
+    lambda value: RESULT.accepts(value) or isinstance(value, list | tuple | np.ndarray),
+    "an array of numbers, one for each state, or a result, what solve returned, or the path of a result or .npy file",
+)
+STATES = Kind(
+    lambda value: isinstance(value, list | tuple | range | np.ndarray), "a list or array of states, such as [0, 5]"
+)
 NOTHING = Kind(lambda value: value is None, "None")

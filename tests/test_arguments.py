@@ -53,14 +53,21 @@ ALSO: dict[str, str] = {
 ARRAYS = {
     "P": "list array", "R": "list array", "s_indices": "none list array", "a_indices": "none list array",
     "layout": "none text", "terminal": "none list dict", "path": "none text",
-    "labels": "none dict", "initial": "none list",
+    "labels": "none dict", "initial": "none list", "variables": "none dict",
 }  # fmt: skip
 """Likewise, of `from_arrays`."""
 
 
 REWARDS = {"rewards": "list array function", "terminal": "none dict"}
 """Likewise, of `with_rewards`."""
-OWN = {"from_arrays": ARRAYS, "with_rewards": REWARDS}
+OWN = {
+    "convert": {"rewards": "text dict"},
+    "from_arrays": ARRAYS,
+    "with_rewards": REWARDS,
+    "q_values": {"states": "none list array"},
+    "simulate_policy": {"starts": "list array", "steps": "none"},
+    "solve": {"initial": "none text list array"},
+}
 
 
 def accepted(function: str, name: str) -> set[str]:
@@ -90,9 +97,11 @@ def calls(place: Path) -> dict[str, tuple[Any, ...]]:
         "from_rows": (2, one_action),
         "generate": ("GW-8x4", place / "new"),
         "open_problem": ("GW-8x4",),
+        "q_values": (place / "s", place / "r"),
         "open_result": (place / "r",),
         "open_store": (place / "s",),
         "simulate": (place / "r",),
+        "simulate_policy": (place / "s", place / "r"),
         "solve": (place / "s", 0.9),
         "verify": (place / "s", place / "r"),
         "with_rewards": (place / "s", np.ones(2), place / "new"),
