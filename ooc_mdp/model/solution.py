@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal, NamedTuple
 
@@ -201,7 +201,7 @@ class Solution:
     geometry: dict[str, Any] | None = field(default=None, repr=False, compare=False)
     """The grid of the states, as the table's store describes it; None where they are no grid."""
     table: Table | None = field(default=None, repr=False, compare=False)
-    """The table that was solved, by which :meth:`q_values` computes; None for what was read from a result."""
+    """The table that was solved, by which :meth:`q_values` computes; None in what was read from a result, or copied."""
 
     def __repr__(self) -> str:
         """One line, however many states there are."""
@@ -214,6 +214,10 @@ class Solution:
             f"Solution({self.outcome.value}, {bound}, {self.values.size} states, {asked}, "
             f"{self.method} on {self.device})"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, in other processes too, are without the table, which has files open."""
+        return Solution, tuple(None if f.name == "table" else getattr(self, f.name) for f in fields(self))
 
     @property
     def discount(self) -> float:
@@ -262,7 +266,7 @@ class Solution:
         """
         if self.table is None:
             raise OptionsError(
-                "this solution was read from a result, which does not hold the table; give both: "
+                "this solution was read from a result, or copied, and does not hold its table; give both: "
                 "ooc_mdp.q_values(table, result, states)"
             )
         return q_values(self.table, self, states, stage)

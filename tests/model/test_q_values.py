@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from fractions import Fraction
 from pathlib import Path
 
@@ -80,6 +82,15 @@ def test_a_result_on_disk_has_values_of_actions_with_its_table(tmp_path: Path) -
     other = ooc_mdp.from_arrays(np.ones((1, 7, 7)) / 7, np.zeros((7, 1)), path=tmp_path / "other")
     with pytest.raises(OptionsError, match="another table"):
         ooc_mdp.q_values(other, result)
+
+
+def test_a_copy_of_a_solution_leaves_the_table_where_it_is(tmp_path: Path) -> None:
+    store = ring(tmp_path)
+    solution = ooc_mdp.solve(store, GAMMA, device="cpu")
+    for copied in (pickle.loads(pickle.dumps(solution)), copy.deepcopy(solution)):
+        assert copied.table is None
+        assert copied.certificate == solution.certificate
+        assert np.array_equal(ooc_mdp.q_values(store, copied).values, solution.q_values().values)
 
 
 @pytest.mark.parametrize("states", [[7], [-1], [0.5], "x"])
