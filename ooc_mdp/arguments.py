@@ -212,8 +212,9 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, PathLike) and isinstance(value.__fspath__(), str))
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+def _are_named_paths(value: Mapping[Any, Any]) -> bool:
+    names = all(isinstance(name, str) and name != "" for name in value)
+    return len(value) > 0 and names and all(map(PATHS.accepts, value.values()))
 
 
 def _of_model(value: Any) -> str:
@@ -248,10 +249,7 @@ PATHS = Kind(
     "a path, or a list of paths",
 )
 REWARD_FILES = Kind(
-    lambda value: (
-        PATH.accepts(value)
-        or (isinstance(value, Mapping) and all(map(_is_name, value)) and all(map(PATHS.accepts, value.values())))
-    ),
+    lambda value: PATH.accepts(value) or (isinstance(value, Mapping) and _are_named_paths(value)),
     "a path, or a dict of paths by the names of their reward structures",
 )
 TEXT = Kind(lambda value: isinstance(value, str), "a str")
