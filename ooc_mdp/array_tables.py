@@ -14,7 +14,8 @@ import numpy as np
 
 from ooc_mdp.arguments import ARRAYS, FLAG, FUNCTION, PATH, TEXT, Kind, check_types, described, maybe
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.tables import TABLE_KINDS, AnyPath, TableKeywords, convert, open_store, with_table_keywords
+from ooc_mdp.table_options import TableKeywords, options_of, with_table_keywords
+from ooc_mdp.tables import AnyPath, convert, open_store
 
 if TYPE_CHECKING:
     from ooc_mdp.events import Watcher
@@ -80,7 +81,6 @@ def rewards_apart(table: Any, second: Any, third: Any) -> tuple[Any, Any]:
     path=maybe(PATH),
     overwrite=FLAG,
     progress=maybe(FUNCTION),
-    **TABLE_KINDS,
 )
 def from_arrays(
     P: Any,
@@ -121,7 +121,7 @@ def from_arrays(
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
     overwrite : replace an existing store.
     progress : called with (what, done, of how many).
-    **table : see :class:`TableKeywords`.
+    **table : see `ooc_mdp.table_options`.
 
     Returns
     -------
@@ -136,7 +136,6 @@ def from_arrays(
     """
     from ooc_mdp.io.arrays.memory import ArrayModel, open_arrays
     from ooc_mdp.io.conversion import convert as convert_source
-    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.source import ReadOptions
 
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
@@ -154,7 +153,6 @@ def from_arrays(
     overwrite=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **TABLE_KINDS,
 )
 def from_gymnasium(
     env: Any,
@@ -176,7 +174,7 @@ def from_gymnasium(
         rewards are -inf (inf where the sense is "min"), is not available.
     note : called with what the environment has and the store does not keep, and with the memory plan.
     normalize, path, overwrite, progress : as for :func:`from_arrays`.
-    **table : see :class:`TableKeywords`.
+    **table : see `ooc_mdp.table_options`.
 
     Returns
     -------
@@ -189,7 +187,6 @@ def from_gymnasium(
     StoreError : the store exists, is in use or cannot be written.
     """
     from ooc_mdp.io.conversion import convert as convert_source
-    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.gymnasium import open_environment
     from ooc_mdp.io.source import ReadOptions
 

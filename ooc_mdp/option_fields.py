@@ -26,6 +26,7 @@ from ooc_mdp import arguments
 from ooc_mdp.arguments import Kind, positive_number, real_number, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote
+from ooc_mdp.sizes import parse_bytes
 
 __all__ = [
     "COUNT",
@@ -33,6 +34,7 @@ __all__ = [
     "NOT_NEGATIVE",
     "PATH",
     "POSITIVE",
+    "SIZE",
     "WORD",
     "Option",
     "OptionType",
@@ -142,6 +144,8 @@ def _read_count(name: str, value: Any) -> int:
 FLAG = OptionType(bool, lambda name, value: bool(arguments.FLAG.check(name, value)))
 WORD = OptionType(str, arguments.TEXT.check)
 PATH = OptionType(Path, lambda name, value: Path(arguments.PATH.check(name, value)))
+SIZE = OptionType(str, lambda name, value: parse_bytes(value, name))
+"""Bytes, such as 67108864 or "64MiB"."""
 POSITIVE = OptionType(float, positive_number)
 NOT_NEGATIVE = OptionType(float, _read_not_negative)
 COUNT = OptionType(int, _read_count)

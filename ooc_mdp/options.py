@@ -23,6 +23,7 @@ from ooc_mdp.option_fields import (
     NOT_NEGATIVE,
     PATH,
     POSITIVE,
+    SIZE,
     WORD,
     OptionType,
     one_of,
@@ -112,7 +113,6 @@ def _read_workers(name: str, value: Any) -> Any:
 
 
 _CACHE = OptionType(str, _read_cache)
-_SIZE = OptionType(str, lambda name, value: parse_bytes(value, name))
 _STOPPING = OptionType(str, _read_stopping)
 _WORKERS = OptionType(int, _read_workers)
 _DIRECTORY = OptionType(Path, lambda name, value: Path(os.path.abspath(PATH.read(name, value))))
@@ -173,7 +173,7 @@ class SolveOptions:
     )
     device_memory: int | None = option(
         None,
-        _SIZE,
+        SIZE,
         "Total budget on a CUDA device, such as 8GiB; the cache gets what other buffers leave.",
         heading=_MEMORY,
         metavar="SIZE",

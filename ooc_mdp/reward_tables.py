@@ -28,8 +28,8 @@ from ooc_mdp.arguments import (
 )
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.arrays.in_memory import check_type, dense_array, exact_floats
+from ooc_mdp.model.criterion import check_sense
 from ooc_mdp.model.state_order import partition_of
-from ooc_mdp.quoting import quote
 from ooc_mdp.tables import AnyPath, open_store
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def with_rewards(
     base = opened.base if isinstance(opened, RewardStore) else opened
     if not isinstance(base, StoreWithChunks):
         raise OptionsError(f"{opened.name} computes its transitions on demand; give a store that has them on disk")
-    if sense not in (None, "max", "min"):
-        raise OptionsError(f"sense is {quote(sense)}; give max or min")
+    check_sense(sense)
     of_partition = _PartitionRewards(base, rewards, terminal or {})
     path = Path(output)
     provenance = {"source": str(base.path), "format": "rewards", **tool_provenance()}

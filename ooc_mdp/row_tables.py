@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from ooc_mdp.arguments import FLAG, FUNCTION, PATH, WHOLE, Kind, check_types, maybe, whole_number
 from ooc_mdp.array_tables import stored_at
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.tables import TABLE_KINDS, AnyPath, TableKeywords, executor_of, refuse_taken, with_table_keywords
+from ooc_mdp.table_options import ConvertOptions, TableKeywords, options_of, with_table_keywords
+from ooc_mdp.tables import AnyPath, executor_of, refuse_taken
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from ooc_mdp.events import Watcher
-    from ooc_mdp.io.conversion.options import ConvertOptions
     from ooc_mdp.io.state_rows import GivenRows, RowFunction
     from ooc_mdp.store import Store
 
@@ -48,7 +48,6 @@ ROWS = Kind(
     allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **TABLE_KINDS,
 )
 def from_rows(
     n_states: int,
@@ -86,7 +85,7 @@ def from_rows(
     allow_large : as for :func:`generate`.
     progress : called with (what, done, of how many).
     note : called with sentences: the estimate of disk, memory and time, and the memory plan.
-    **table : see :class:`TableKeywords`.
+    **table : see `ooc_mdp.table_options`.
 
     Returns
     -------
@@ -102,7 +101,6 @@ def from_rows(
     """
     from ooc_mdp.io.conversion import generate
     from ooc_mdp.io.conversion.generation_estimate import confirm_generation
-    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.function_problem import function_problem, name_of
     from ooc_mdp.io.state_rows import StateFunction
 
@@ -219,7 +217,6 @@ class StoreBuilder:
         overwrite=FLAG,
         progress=maybe(FUNCTION),
         note=maybe(FUNCTION),
-        **TABLE_KINDS,
     )
     def __init__(
         self,
@@ -235,7 +232,6 @@ class StoreBuilder:
         **table: Unpack[TableKeywords],
     ) -> None:
         from ooc_mdp.io.conversion.added_rows import AddedRows
-        from ooc_mdp.io.conversion.options import options_of
         from ooc_mdp.io.conversion.write_store import tool_provenance
         from ooc_mdp.store.output_lock import locked_output
         from ooc_mdp.store.transaction import atomic_directory, check_destination

@@ -1,35 +1,31 @@
 """Tables for :func:`ooc_mdp.solve`: `convert`, `generate`, `open_store`, `open_problem`.
 
 A table is made from a file or from a generated problem, and stored, or computed on demand: from a virtual store, or
-without any directory (`open_problem`). The same keywords describe
-it everywhere, :class:`TableKeywords`, which `ConvertOptions` validates.
+without any directory (`open_problem`). The same keywords describe it everywhere (`ooc_mdp.table_options`).
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ooc_mdp.arguments import (
-    DTYPE,
     FLAG,
     FUNCTION,
     PARAMETERS,
     PATH,
     REWARD_FILES,
-    SIZE,
     SOURCE,
     TEXT,
     check_types,
     maybe,
-    with_keywords,
 )
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.options import ClusterOptions
+from ooc_mdp.table_options import TableKeywords, options_of, with_table_keywords
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,14 +37,11 @@ if TYPE_CHECKING:
     from ooc_mdp.store.reward_store import RewardStore
 
 __all__ = [
-    "TABLE_KINDS",
     "AnyPath",
-    "TableKeywords",
     "convert",
     "generate",
     "open_problem",
     "open_store",
-    "with_table_keywords",
 ]
 
 AnyPath = str | PathLike[str]
@@ -58,43 +51,7 @@ _VIRTUAL_ALONE = (
     "a virtual store is written in one step by this process: leave out resume, workers and scheduler (--resume, "
     "--workers, --scheduler), or virtual (--virtual)"
 )
-TABLE_KINDS = {
-    "dtype": maybe(DTYPE),
-    "sense": maybe(TEXT),
-    "partitioner": maybe(TEXT),
-    "partition_size": maybe(SIZE),
-}
-"""Of the shared keywords; the others are checked with their values."""
 _WORKERS_ON_CPU = "workers compute rows on the CPU; leave out the device {device}, or workers and scheduler"
-
-
-class TableKeywords(TypedDict, total=False):
-    """How a table is made: keywords that :func:`convert`, :func:`generate` and :func:`open_problem` share.
-
-    dtype : type of probabilities and rewards, "float32" or "float64"; the problem's own by default, "float64" for a
-        file.
-    sense : "max" or "min"; the problem's own by default, "max" for a file.
-    partitioner : "ranges" of consecutive states, "grid" blocks or "metis"; "grid" by default where the states are a
-        grid, else "ranges".
-    partition_size : decoded bytes of a partition at most, such as "64MiB"; 1/256 of the table by default.
-    partitions : number of partitions, instead of a size.
-    partition_grid : number of partitions along each axis of a grid, instead of a size.
-    partition_shape : points of a partition along each axis of a grid, instead of a size.
-    threads : of this process that parse, compute and write; the number of cores by default.
-    """
-
-    dtype: Literal["float32", "float64"] | None
-    sense: Literal["max", "min"] | None
-    partitioner: Literal["ranges", "grid", "metis"] | None
-    partition_size: str | int | None
-    partitions: int | None
-    partition_grid: Sequence[int] | None
-    partition_shape: Sequence[int] | None
-    threads: int | None
-
-
-with_table_keywords = with_keywords(TableKeywords, inspect.cleandoc(TableKeywords.__doc__ or "").partition("\n\n")[2])
-"""Lists `TableKeywords` in a function's signature and docstring in place of ``**table``; checks all keywords."""
 
 
 @with_table_keywords
@@ -108,7 +65,6 @@ with_table_keywords = with_keywords(TableKeywords, inspect.cleandoc(TableKeyword
     overwrite=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **TABLE_KINDS,
 )
 def convert(
     source: AnyPath,
@@ -146,7 +102,7 @@ def convert(
     progress : called with (what, done, of how many).
     note : called with the memory plan, once the source has been read, and with what the source has and the store does
         not keep, such as names of actions.
-    **table : see :class:`TableKeywords`.
+    **table : see `ooc_mdp.table_options`.
 
     Raises
     ------
@@ -158,7 +114,6 @@ def convert(
     MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.io.conversion import convert as convert_source
-    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.registry import ReadOptions, open_source
     from ooc_mdp.io.source import reward_files
 
@@ -222,7 +177,6 @@ def executor_of(workers: int | str | Client | None) -> Iterator[Executor | None]
     allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **TABLE_KINDS,
 )
 def generate(
     name: AnyPath,
@@ -255,7 +209,7 @@ def generate(
         states here; what cannot fit is refused all the same.
     note : called with sentences: the estimate of disk, memory and time, and why "auto" chose the CPU.
     store, overwrite, workers, progress : as for :func:`convert`.
-    **table : see :class:`TableKeywords`.
+    **table : see `ooc_mdp.table_options`.
 
     Raises
     ------
@@ -269,7 +223,6 @@ def generate(
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.io.conversion import generate as generate_problem
     from ooc_mdp.io.conversion.generation_estimate import confirm_generation
-    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.virtual_store import generate_virtual
     from ooc_mdp.problems.registry import make_problem
 
@@ -345,7 +298,6 @@ def _refuse_problem_name(path: AnyPath) -> None:
     allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
-    **TABLE_KINDS,
 )
 def open_problem(
     name: AnyPath,
@@ -368,7 +320,7 @@ def open_problem(
     parameters : its options.
     device : "auto", "cpu" or "cuda:0": what computes the rows of a control problem. Other problems use the CPU.
     allow_large, progress, note : as for :func:`generate`.
-    **table : see :class:`TableKeywords`.
+    **table : see `ooc_mdp.table_options`.
 
     Raises
     ------
@@ -378,7 +330,6 @@ def open_problem(
     """
     from ooc_mdp.backends.select import select_rows
     from ooc_mdp.io.conversion.generation_estimate import confirm_generation
-    from ooc_mdp.io.conversion.options import options_of
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.problems.registry import make_problem
 

@@ -10,20 +10,19 @@ import typer
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import GroupedCommand, with_choices
 from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, TrustOption
-from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
+from ooc_mdp.cli.table_choices import ProblemChoices, SourceChoices, TableChoices
 from ooc_mdp.cli.tables import print_json, print_store
 
 __all__ = ["check", "convert", "generate", "inspect"]
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(SourceChoices, PartitionChoices, ExecutorChoices)
+@with_choices(SourceChoices, TableChoices)
 def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Model file, matrix folder or gymnasium:ENV-ID.")],
     store: StoreArgument,
     reading: SourceChoices,
-    table: PartitionChoices,
-    executor: ExecutorChoices,
+    table: TableChoices,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -32,22 +31,21 @@ def convert(
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.report.terminal import print_note
 
-    keywords = reading.keywords() | table.keywords() | executor.keywords()
+    keywords = reading.keywords() | table.keywords()
     with ProgressBar() as bar:
         built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar, note=print_note)
     print_store(built.inspect(), as_json)
 
 
 @app.command(cls=GroupedCommand)
-@with_choices(ProblemChoices, PartitionChoices, ExecutorChoices)
+@with_choices(ProblemChoices, TableChoices)
 def generate(
     name: Annotated[
         str, typer.Argument(metavar="PROBLEM", help="Such as GW-1024x4, random, mountain-car, or a Python file.")
     ],
     store: StoreArgument,
     problem: ProblemChoices,
-    table: PartitionChoices,
-    executor: ExecutorChoices,
+    table: TableChoices,
     device: Annotated[str, typer.Option(help="What computes a control problem's rows: auto, cpu or cuda:0.")] = "auto",
     overwrite: OverwriteOption = False,
     resume: Annotated[
@@ -75,7 +73,7 @@ def generate(
             name,
             store,
             problem.parameters(),
-            **(table.keywords() | executor.keywords()),
+            **table.keywords(),
             overwrite=overwrite,
             resume=resume,
             virtual=virtual,

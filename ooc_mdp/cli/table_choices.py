@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ooc_mdp.cli.choices import workers_of
-from ooc_mdp.cli.tables import parse_parameters, parse_reward_files, parse_shape
+from ooc_mdp.cli.choices import option_field, option_fields, workers_of
+from ooc_mdp.cli.tables import parse_parameters, parse_reward_files
 from ooc_mdp.io.registry import FORMAT_NAMES
+from ooc_mdp.table_options import ConvertOptions
 
-__all__ = ["ExecutorChoices", "PartitionChoices", "ProblemChoices", "SourceChoices"]
+__all__ = ["ProblemChoices", "SourceChoices", "TableChoices"]
 
 
 @dataclass(frozen=True)
@@ -42,55 +44,7 @@ class SourceChoices:
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments of `api.convert`."""
-        return {
-            "format": self.format,
-            "rewards": parse_reward_files(self.rewards),
-            "reward_model": self.reward_model,
-            "normalize": self.normalize,
-            "grid": parse_shape(self.grid, "--grid"),
-        }
-
-
-@dataclass(frozen=True)
-class PartitionChoices:
-    """How the states are divided into partitions, and the type of the numbers."""
-
-    heading: ClassVar[str] = "Partitions"
-
-    sense: Annotated[
-        Literal["max", "min"] | None, typer.Option(help="Maximise (the default for files) or minimise.")
-    ] = None
-    partitioner: Annotated[
-        Literal["ranges", "grid", "metis"] | None,
-        typer.Option(help="Consecutive states, blocks of a grid, or METIS (holds the state graph in memory)."),
-    ] = None
-    partition_size: Annotated[
-        str | None,
-        typer.Option(help="Decoded bytes of a partition, such as 64MiB.  [default: 1/256 of the table, at most 64MiB]"),
-    ] = None
-    partitions: Annotated[int | None, typer.Option(help="Number of partitions, instead of a size.")] = None
-    partition_grid: Annotated[
-        str | None, typer.Option(help="Partitions along each axis of a grid, such as 30,30, instead of a size.")
-    ] = None
-    partition_shape: Annotated[
-        str | None, typer.Option(help="Points of a partition along each axis, such as 10,10, instead of a size.")
-    ] = None
-    dtype: Annotated[
-        Literal["float32", "float64"] | None,
-        typer.Option(help="Type of probabilities and rewards.  [default: the problem's own; float64 for a file]"),
-    ] = None
-
-    def keywords(self) -> dict[str, Any]:
-        """Keyword arguments of `api.convert` and `api.generate`."""
-        return {
-            "sense": self.sense,
-            "partitioner": self.partitioner,
-            "partition_size": self.partition_size,
-            "partitions": self.partitions,
-            "partition_grid": parse_shape(self.partition_grid, "--partition-grid"),
-            "partition_shape": parse_shape(self.partition_shape, "--partition-shape"),
-            "dtype": self.dtype,
-        }
+        return vars(self) | {"rewards": parse_reward_files(self.rewards)}
 
 
 @dataclass(frozen=True)
@@ -123,25 +77,37 @@ class ProblemChoices:
         )
 
 
-@dataclass(frozen=True)
-class ExecutorChoices:
-    """What computes and writes partitions."""
-
-    heading: ClassVar[str] = "Threads and workers"
-
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of this process that parse, compute and write.  [default: all cores]")
-    ] = None
-    workers: Annotated[
-        int | None, typer.Option(help="Processes of this machine that compute and write, instead of threads.")
-    ] = None
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Compute and write on the workers of this Dask scheduler, tcp://HOST:8786."
+_THREADS = "Threads and workers"
+_TableFields: Any = dataclasses.make_dataclass(
+    "_TableFields",
+    [
+        *option_fields(ConvertOptions),
+        option_field(
+            "workers",
+            int,
+            None,
+            "Processes of this machine that compute and write, instead of threads.",
+            heading=_THREADS,
         ),
-    ] = None
+        option_field(
+            "scheduler",
+            str,
+            None,
+            "Compute and write on the workers of this Dask scheduler, tcp://HOST:8786.",
+            heading=_THREADS,
+            metavar="ADDRESS",
+        ),
+    ],
+)
+
+
+class TableChoices(_TableFields):  # type: ignore[misc]
+    """How the states are divided into partitions, the type of the numbers, and what computes and writes them."""
+
+    heading: ClassVar[str] = ConvertOptions.heading
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments of `api.convert` and `api.generate`."""
-        return {"threads": self.threads, "workers": workers_of(self.workers, self.scheduler)}
+        given = dict(vars(self))
+        workers = workers_of(given.pop("workers"), given.pop("scheduler"))
+        return {**given, "workers": workers}

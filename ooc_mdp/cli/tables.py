@@ -1,4 +1,4 @@
-"""Parse shapes and parameters from the command line, and print stores."""
+"""Parse parameters from the command line, and print stores."""
 
 from __future__ import annotations
 
@@ -9,24 +9,12 @@ from typing import Any
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote, shorten
 
-__all__ = ["parse_parameters", "parse_reward_files", "parse_shape", "print_json", "print_store"]
+__all__ = ["parse_parameters", "parse_reward_files", "print_json", "print_store"]
 
 
 def print_json(figures: dict[str, Any]) -> None:
     """Print one JSON object on stdout, in ASCII without control characters."""
     print(json.dumps(figures, default=str).replace("\x7f", "\\u007f"))
-
-
-def parse_shape(text: str | None, option: str) -> tuple[int, ...] | None:
-    """Numbers along each axis, written 100,200 or 100x200."""
-    if text is None:
-        return None
-    try:
-        return tuple(int(n) for n in text.replace("x", ",").split(","))
-    except ValueError:
-        raise OptionsError(
-            f"{option} {quote(text)} is no list of numbers; write for example {option} 100,200"
-        ) from None
 
 
 def parse_parameters(texts: list[str] | None, **short: str | int | float | None) -> dict[str, str | int | float]:

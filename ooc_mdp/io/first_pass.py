@@ -20,7 +20,6 @@ import numpy as np
 from ooc_mdp.backends.cuda.control.rows import DeviceProblem
 from ooc_mdp.io.conversion.executor import ThreadsExecutor
 from ooc_mdp.io.conversion.from_problem import partition_problem
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.write_store import Progress, tool_provenance
 from ooc_mdp.model.mdp import IntArray
@@ -30,6 +29,7 @@ from ooc_mdp.model.table import TableFacts
 from ooc_mdp.problems.problem import Problem, provenance_of
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.store.table_summary import TableSummary
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = ["TABLE_VERSION", "TableDescription", "describe", "first_pass", "summarise"]
 

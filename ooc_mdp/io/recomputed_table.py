@@ -21,7 +21,6 @@ import numpy.typing as npt
 from ooc_mdp.backends.cuda.control.grid_numbers import GridNumbers
 from ooc_mdp.backends.cuda.control.rows import DeviceProblem
 from ooc_mdp.errors import InputError
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import local_successors
 from ooc_mdp.io.conversion.write_store import Progress
 from ooc_mdp.io.first_pass import TableDescription, first_pass, summarise
@@ -37,6 +36,7 @@ from ooc_mdp.store.check_load import LoadCheck
 from ooc_mdp.store.inspect import inspect_virtual_store
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.table_summary import TableSummary
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = ["RecomputedTable"]
 

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.select import select_rows
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.write_store import Progress
 from ooc_mdp.io.first_pass import TABLE_VERSION, TableDescription, describe
 from ooc_mdp.io.recomputed_table import RecomputedTable
@@ -56,6 +55,7 @@ from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_att
 from ooc_mdp.store.table_summary import TableSummary
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.trusted_file import trusted_file
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = [
     "generate_virtual",

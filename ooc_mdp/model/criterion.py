@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from ooc_mdp.arguments import real_number
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import quote
 
 __all__ = [
     "EVALUATED",
@@ -190,7 +191,7 @@ class TotalReward:
 def check_sense(sense: object) -> None:
     """Refuse a sense that is neither "max" nor "min", nor None."""
     if sense not in (None, "max", "min"):
-        raise OptionsError(f"the sense is {sense!r}; it must be max or min")
+        raise OptionsError(f"sense is {quote(sense)}; give max or min")
 
 
 def _given(**parameters: Any) -> dict[str, Any]:

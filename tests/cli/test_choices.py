@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import ooc_mdp
 from ooc_mdp.cli.choices import CriterionChoices, GroupedCommand, SolveChoices, with_choices
-from ooc_mdp.cli.table_choices import ExecutorChoices, PartitionChoices, ProblemChoices, SourceChoices
+from ooc_mdp.cli.table_choices import ProblemChoices, SourceChoices, TableChoices
 from ooc_mdp.criteria import QUESTIONS
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Discounted, TotalReward
 from ooc_mdp.options import CacheSize, ClusterOptions, RunOptions, SolveKeywords, SolveOptions
-from ooc_mdp.tables import TableKeywords
+from ooc_mdp.table_options import TableKeywords
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def test_the_help_of_solve_is_divided_by_what_its_options_are_about() -> None:
 
 def test_choices_left_alone_are_the_options_defaults() -> None:
     assert SolveChoices().options(Discounted(0.9)) == (SolveOptions(0.9), RunOptions(), None)
-    shared = PartitionChoices().keywords() | ExecutorChoices().keywords()
-    assert shared == dict.fromkeys([*TableKeywords.__annotations__, "workers"])
+    assert TableChoices().keywords() == dict.fromkeys([*TableKeywords.__annotations__, "workers"])
     assert SourceChoices().keywords() == {
         name: parameter.default
         for name, parameter in inspect.signature(ooc_mdp.convert).parameters.items()
@@ -131,13 +130,11 @@ def test_choices_become_checked_options() -> None:
     assert SolveChoices(scheduler="tcp://a:1").options(Discounted(0.9))[2] == ClusterOptions(workers="tcp://a:1")
     with pytest.raises(OptionsError, match="resume needs an output"):
         SolveChoices(resume=True).options(Discounted(0.9))
-    with pytest.raises(OptionsError, match="--partition-grid 'a' is no list of numbers"):
-        PartitionChoices(partition_grid="a").keywords()
     assert ProblemChoices(["p=1"], seed=2, grid="3,4").parameters() == {"p": "1", "seed": 2, "grid": "3,4"}
-    assert ExecutorChoices(workers=2).keywords()["workers"] == 2
-    assert ExecutorChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
+    assert TableChoices(workers=2).keywords()["workers"] == 2
+    assert TableChoices(scheduler="tcp://there:8786").keywords()["workers"] == "tcp://there:8786"
     contradicting = "--workers and --scheduler contradict each other"
     with pytest.raises(OptionsError, match=contradicting):
-        ExecutorChoices(workers=2, scheduler="tcp://a:1").keywords()
+        TableChoices(workers=2, scheduler="tcp://a:1").keywords()
     with pytest.raises(OptionsError, match=contradicting):
         SolveChoices(workers=2, scheduler="tcp://a:1").options(Discounted(0.9))

@@ -103,10 +103,10 @@ def test_a_trace_has_a_line_for_each_access(place, tmp_path):
 
 def test_an_option_that_is_no_list_of_numbers_is_named(tmp_path):
     common = ("generate", "mountain-car", tmp_path / "s", "-p", "grid=20,20")
-    assert "--partition-grid 'a,b' is no list of numbers; write for example --partition-grid 100,200" in refused(
+    assert "partition grid 'a,b' is no list of numbers; write for example 100,200" in refused(
         *common, "--partition-grid", "a,b"
     )
-    assert "--partition-shape '5;5'" in refused(*common, "--partition-shape", "5;5")
+    assert "partition shape '5;5'" in refused(*common, "--partition-shape", "5;5")
     assert "--grid and -p grid=... are the same parameter" in refused(*common, "--grid", "30,30")
 
 

@@ -175,7 +175,7 @@ def test_a_tighter_target_continues_from_a_result_with_infinite_values(model: Pa
         (["--goal", "gaol"], "there is no label 'gaol'; there are: labels goal, init, lost, side"),
         (["--goal", "goal &"], "a label or a variable is expected after 'goal &'"),
         (["--goal", "goal", "--within", "-1"], "within is -1 steps"),
-        (["--goal", "goal", "--sense", "up"], "the sense is 'up'; it must be max or min"),
+        (["--goal", "goal", "--sense", "up"], "sense is 'up'; give max or min"),
         (["--reward", "tolls", "--goal", "goal"], "there is no reward model 'tolls'; there are: steps, toll"),
         (["--reward", "toll"], "add --goal EXPR, --total or --discount D"),
         (["--discount", "0.9"], "has the reward models steps, toll, and none is the table's"),

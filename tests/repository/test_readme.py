@@ -14,8 +14,8 @@ from command_line import environment, with_command
 from paths import CASES, DOCS, REPOSITORY
 
 import ooc_mdp
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.registry import FORMATS
+from ooc_mdp.table_options import ConvertOptions
 
 PAGES = [
     *sorted(REPOSITORY.glob("*.md")),

@@ -2,6 +2,6 @@
 
 from ooc_mdp.io.conversion.from_problem import generate
 from ooc_mdp.io.conversion.from_source import convert
-from ooc_mdp.io.conversion.options import ConvertOptions
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = ["ConvertOptions", "convert", "generate"]

@@ -21,7 +21,6 @@ import numpy as np
 
 from ooc_mdp.errors import InputError, OptionsError, StoreError, SystemFailureError
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.partitioning import (
     check_count,
@@ -50,6 +49,7 @@ from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.sealed_group import group_attributes
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.zarr_metadata import remove_metadata
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = ["ProblemPartitions", "generate", "known_schema", "mean_bytes", "open_journal", "partition_problem"]
 

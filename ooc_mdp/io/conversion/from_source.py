@@ -25,7 +25,6 @@ import numpy as np
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor, in_order
 from ooc_mdp.io.conversion.memory import check_conversion, conversion_plan, partition_work
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partition_builder import build_partition
 from ooc_mdp.io.conversion.partitioning import (
     balanced_ranges,
@@ -49,6 +48,7 @@ from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
 from ooc_mdp.store.sealed_group import group_attributes
 from ooc_mdp.store.transaction import atomic_directory, check_destination
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = ["convert", "write_spooled"]
 

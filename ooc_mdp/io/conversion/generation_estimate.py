@@ -23,7 +23,6 @@ import numpy as np
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.io.conversion.from_problem import ProblemPartitions, known_schema, mean_bytes, partition_problem
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.io.conversion.partitioning import split_evenly
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import StateOrder
@@ -32,6 +31,7 @@ from ooc_mdp.problems.problem import Problem
 from ooc_mdp.runtime.memory import available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.store.partition_writer import PartitionWriter
+from ooc_mdp.table_options import ConvertOptions
 
 __all__ = ["GenerationEstimate", "Room", "check_generation", "confirm_generation", "estimate_generation"]
 

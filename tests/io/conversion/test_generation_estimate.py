@@ -18,8 +18,8 @@ from ooc_mdp.io.conversion.generation_estimate import (
     check_generation,
     estimate_generation,
 )
-from ooc_mdp.io.conversion.options import ConvertOptions
 from ooc_mdp.problems.registry import make_problem
+from ooc_mdp.table_options import ConvertOptions
 
 GIB = 1 << 30
 LARGE = Room(1 << 62, 1 << 62)
