@@ -20,7 +20,6 @@ from ooc_mdp.backends.layout import cache_of_size
 from ooc_mdp.criteria import QUESTIONS
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
-from ooc_mdp.io.conversion.options import options_of
 from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.criterion import Criterion, option_of, record_of
 from ooc_mdp.model.solution import Outcome
@@ -31,6 +30,7 @@ from ooc_mdp.problems.registry import built_in_problem
 from ooc_mdp.solver.initial import InitialValues, initial_values
 from ooc_mdp.solver.run import run_solve
 from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.table_options import options_of
 
 __all__ = ["after_coarser_grids", "check_grids", "coarser_tables"]
 
@@ -57,12 +57,13 @@ def coarser_tables(table: Table, grids: int) -> Iterator[RecomputedTable]:
             )
         shapes.append(halved)
     dtype: Any = table.facts.dtypes["rewards"].name
+    sense: Any = table.sense
     for shape in reversed(shapes[1:]):
         coarse = DiscretisedProblem(problem.problem, replace(problem.options, grid=",".join(map(str, shape))))
         coarse.file = problem.file
         if isinstance(problem, DeviceProblem):
             coarse = DeviceProblem(coarse, problem.source)
-        options = options_of({"sense": table.sense}, default_dtype=dtype)
+        options = options_of({"sense": sense}, default_dtype=dtype)
         yield RecomputedTable.after_first_pass(coarse, options, f"{problem.name} on {_shape(shape)} points")
 
 
