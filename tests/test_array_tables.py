@@ -78,6 +78,9 @@ def test_pymdptoolbox_s_forest_is_solved_in_one_line(P, temporary):
     assert solution.values == pytest.approx([26.244, 29.484, 33.484], abs=1e-6)
     assert solution.policy.tolist() == [0, 0, 0]
     assert solution.error_bound <= 1e-6
+    q = solution.q_values([2])  # reads the store that was made of the arrays
+    assert q.values[0] == pytest.approx([33.484, 2 + 0.9 * 26.244], abs=1e-6 + 0.9e-6)
+    del solution, q
     gc.collect()
     assert list(temporary.iterdir()) == []
 

@@ -22,7 +22,7 @@ from ooc_mdp.model.method_record import MethodRecord
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.solver.history import HistoryRecorder
-from ooc_mdp.solver.session import Pause
+from ooc_mdp.solver.session import CheckpointTimer
 
 __all__ = ["SnapshotTaker", "StartingPoint", "ValueSnapshot"]
 
@@ -170,7 +170,7 @@ class SnapshotTaker:
         history: HistoryRecorder,
     ) -> None:
         self._members, self.known, self._partition_ptr = members, known, partition_ptr
-        self._pause, self._save, self._history = Pause(interval), save, history
+        self._timer, self._save, self._history = CheckpointTimer(interval), save, history
         self._lock = threading.Lock()
         self._copying: asyncio.Task[None] | None = None
         self._activity = -1
@@ -178,7 +178,7 @@ class SnapshotTaker:
 
     def begin(self) -> None:
         """Start the time to the first snapshot: workers begin to sweep."""
-        self._pause.begin()
+        self._timer.begin()
 
     def apply(self, values: Values) -> None:
         """Copy a worker's values of its partitions."""
@@ -200,7 +200,7 @@ class SnapshotTaker:
                 return
             copying, self._copying = self._copying, None
             copying.result()  # an error of the snapshot is one of the solve
-        if self._pause.over(_FIRST_SECONDS if self._activity < 0 else math.inf):
+        if self._timer.over(_FIRST_SECONDS if self._activity < 0 else math.inf):
             self._copying = asyncio.ensure_future(self._copy())
 
     async def cancel(self) -> None:
@@ -216,11 +216,11 @@ class SnapshotTaker:
     async def _copy(self) -> None:
         activity = sum(m.status.activity + m.status.statistics.backups for m in self._members.alive_members())
         if activity == self._activity:
-            self._pause.begin()
+            self._timer.begin()
             return
         began = time.monotonic()
         reports = await self.take_now()
         if reports is not None:
             await run_in_thread(self._save)
         self._activity = activity
-        self._pause.begin_after(began)
+        self._timer.begin_after(began)

@@ -20,7 +20,7 @@ from ooc_mdp.options import RunOptions
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow
 from ooc_mdp.solver.output import Output, Snapshot, TakeSnapshot
 
-__all__ = ["Clock", "Observed", "Pause", "Progressing", "Session", "StoppedEarly"]
+__all__ = ["Clock", "Observed", "CheckpointTimer", "Progressing", "Session", "StoppedEarly"]
 
 _REPORT_SECONDS = 0.25
 _SAVING_SHARE = 20
@@ -88,7 +88,7 @@ class Clock:
         return time.monotonic() - self.started
 
 
-class Pause:
+class CheckpointTimer:
     """The time between two checkpoints: an interval, and at least 20 times as long as writing the last one took."""
 
     def __init__(self, interval: float) -> None:
@@ -140,13 +140,13 @@ class Session:
         self._reported = 0.0
         self._bytes_read = 0
         """At the last report."""
-        self._pause, self._saved_backups = Pause(run.checkpoint_interval), 0
+        self._timer, self._saved_backups = CheckpointTimer(run.checkpoint_interval), 0
         """Since the last checkpoint, and the backups that it knows of."""
 
     def begin(self, earlier: float, backups: int = 0) -> None:
         """Begin to count the time of work, after so many seconds and backups of the runs that this one resumes."""
         self.clock.restart(earlier)
-        self._pause.begin()
+        self._timer.begin()
         self._saved_backups = backups
 
     def after_step(self, work: Progressing) -> Outcome | None:
@@ -202,9 +202,9 @@ class Session:
 
         One that cannot be written ends no solve: a disk that is full at night may have room in the morning.
         """
-        if not self._pause.over():
+        if not self._timer.over():
             return False
         began = time.monotonic()
         saved = self.output.try_save(take)
-        self._pause.begin_after(began)
+        self._timer.begin_after(began)
         return saved

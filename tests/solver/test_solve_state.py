@@ -25,7 +25,7 @@ from ooc_mdp.solver.local import METHODS
 from ooc_mdp.solver.methods import p_eva_on_device
 from ooc_mdp.solver.output import open_output
 from ooc_mdp.solver.plan import plan_solve
-from ooc_mdp.solver.session import Session
+from ooc_mdp.solver.session import CheckpointTimer, Session
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import Access, SolveState
 from ooc_mdp.store import Store
@@ -155,7 +155,7 @@ def test_what_a_checkpoint_has_already_is_not_saved_again(store: Store, tmp_path
                 state.record(access, state.backend.sweep(access.residents, state.limits(some(0), 1)).report())
 
         def saved() -> int | None:
-            session._saved = session._saving_took = 0.0
+            session._timer = CheckpointTimer(0.0)  # as if the last one had been written in no time
             assert session.after_step(state) is None
             found = load_checkpoint(checkpoint_path(tmp_path / "r"), session.output.identity)
             checkpoint_path(tmp_path / "r").unlink(missing_ok=True)
