@@ -20,7 +20,7 @@ from ooc_mdp.options import RunOptions
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow
 from ooc_mdp.solver.output import Output, Snapshot, TakeSnapshot
 
-__all__ = ["Clock", "Observed", "CheckpointTimer", "Progressing", "Session", "StoppedEarly"]
+__all__ = ["CheckpointTimer", "Clock", "Observed", "Progressing", "Session", "StoppedEarly"]
 
 _REPORT_SECONDS = 0.25
 _SAVING_SHARE = 20
