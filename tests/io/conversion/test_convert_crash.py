@@ -29,13 +29,14 @@ MEASURE = """
 import resource, sys
 import numpy as np
 from functools import partial
+from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.conversion import ConvertOptions, convert
 from ooc_mdp.model.mdp import Block, Rows
 
 class Ring:
     path, format = "ring", "test"
     def __init__(self, n):
-        self.n_states = n
+        self.n_states, self.annotations = n, SourceAnnotations()
     def blocks(self):
         return (partial(self.read, first) for first in range(0, self.n_states, 20_000))
     def read(self, first):
