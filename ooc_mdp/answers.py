@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ooc_mdp.arguments import FUNCTION, RESULT, STATES, TABLE, WHOLE, check_types, maybe
 from ooc_mdp.array_tables import open_model
 from ooc_mdp.criteria import question_of
-from ooc_mdp.errors import OptionsError
 from ooc_mdp.tables import AnyPath
 
 if TYPE_CHECKING:
@@ -128,6 +127,7 @@ def answered_table(
     """
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.policies.table import evaluated_table
+    from ooc_mdp.solver.verify import check_belongs
     from ooc_mdp.store.result import Result, open_result, unsaved_result
 
     opened: Table = open_model(table) if isinstance(table, str) or hasattr(table, "__fspath__") else table
@@ -136,19 +136,6 @@ def answered_table(
     asked = question_of(record).table(opened, record)
     if isinstance(found, Solution):
         return asked, unsaved_result(found, asked).solution
-    _check_size(found, opened)
     solved_from = evaluated_table(opened, found, note)[0]
-    due = asked if solved_from is opened else question_of(record).table(solved_from, record)
-    if (found.identity["fingerprint"], found.identity["sense"]) != (due.fingerprint, due.sense):
-        raise OptionsError(
-            f"{found.path} was solved from another table than {opened.name} holds (their fingerprints differ); give "
-            f"the store, or the problem and options, that it was solved from"
-        )
+    check_belongs(asked if solved_from is opened else question_of(record).table(solved_from, record), found)
     return asked, found.solution
-
-
-def _check_size(result: Result, table: Table) -> None:
-    if result.values.size != table.n_states:
-        raise OptionsError(
-            f"{result.path} has values of {result.values.size} states, {table.name} has {table.n_states}"
-        )

@@ -32,7 +32,7 @@ _UNIT_ROUNDOFF = 2.0**-53
 _FEW_OPERATIONS = 8
 """Roundings of a row's value beside those of its sum."""
 _ROUNDED_ROW = 1 - 1e-5
-"""Without a discount, a row whose sum is above this never ends, and stands for p / sum p."""
+"""Without a discount, a row whose sum is above this never ends, and is read as p / sum p."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,5 +233,5 @@ def _own(table: Table, p: int) -> slice:
 
 
 def _nothing(sense: str) -> float:
-    """What stands for an action that a state does not have."""
+    """In place of an action that a state does not have."""
     return -np.inf if sense == "max" else np.inf

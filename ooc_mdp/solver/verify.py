@@ -41,6 +41,7 @@ from ooc_mdp.store.source_order import source_states
 __all__ = [
     "Exceeded",
     "Verification",
+    "check_belongs",
     "checked_table",
     "from_original",
     "read_checked",
@@ -161,7 +162,7 @@ def checked_table(store: Table, result: Result, other_store: bool) -> Iterator[T
     ------
     OptionsError : the result is of another table, and nobody wants it measured on this one.
     """
-    _check_belongs(store, result, other_store)
+    check_belongs(store, result, other_store)
     with store.hold():
         yield store.checking_sha256()
 
@@ -176,7 +177,7 @@ def values_and_policy(store: Table, result: Result) -> tuple[FloatArray, np.ndar
     return values, from_original(store, result.solution.policy)
 
 
-def _check_belongs(store: Table, result: Result, other_store: bool) -> None:
+def check_belongs(store: Table, result: Result, other_store: bool = False) -> None:
     """OptionsError where a result is of another sense, or of another table without `other_store`."""
     if result.solution.values.size != store.n_states:
         raise OptionsError(

@@ -3,7 +3,7 @@
     row j of state i      outcome k of row j      index(t, successors[k]): its state in the whole model
 
 Probabilities are what they are proportional to: a row whose sum lies within :data:`MIN_MASS` of 1 is a distribution
-that was rounded (files may be 1e-6 off), and stands for p / sum p. Without a discount nothing else
+that was rounded (files may be 1e-6 off), and is read as p / sum p. Without a discount nothing else
 would do: at a sum of 1 + 1e-11 staying for ever would be worth more and more. A row that sums to less ends the process
 with what is missing, and one of infinite duration ends it for certain.
 
