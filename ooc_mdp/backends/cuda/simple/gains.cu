@@ -136,7 +136,7 @@ __device__ __forceinline__ bool row_leaves(const Table& t, i64 row, const unsign
 }
 
 // Clears `closed` of states of which some row leaves it, and `kept` of those whose row of the policy leaves that; cleared:
-// how many. Others may be cleared meanwhile: a thread that sees that only finds earlier what the next pass would have found.
+// how many. Others may be cleared meanwhile, so that this pass finds some that the next one would have found.
 extern "C" __global__ void prune_gains(const Table* table, const int* policy, unsigned char* closed, unsigned char* kept,
                                        u64* cleared) {
     const Table& t = *table;
