@@ -5,8 +5,8 @@
 
 Seconds are those of all threads of a process around `ooc_mdp.solve`, system time included: loads and the result are
 in them. Each version runs in a process of its own, which stays, compiles beforehand on a small table of the same
-kind and solves every case once before its solves count; the version that goes first changes from pair to pair. Stores
-are written once and read by both. Ratios are of the version here to the one before, pair by pair.
+kind and solves every case once before its solves count; the version that goes first changes from pair to pair. Each
+version writes and reads its own stores. Ratios are of the version here to the one before, pair by pair.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Table:
     problem: str
     parameters: dict[str, Any]
     small: dict[str, Any]
+    partition_grid: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,8 @@ class Case:
     """A solve."""
 
     table: Table
-    discount: float
-    epsilon: float
-    cache: str
+    request: dict[str, Any]
+    """Arguments of `solve`."""
 
 
 _GRIDWORLD = Table(
@@ -63,13 +63,23 @@ _RANDOM = Table(
 )
 _PENDULUM = Table("double-pendulum", {"grid": "20,20,20,20"}, {"grid": "8,8,8,8"})
 _CAR = Table("mountain-car", {"grid": "1000,1000"}, {"grid": "48,48"})
+_BALANCE = Table("single-pendulum", {"grid": "500"}, {"grid": "48"}, (16, 16))
+
+
+def proved(discount: float, epsilon: float, cache: str) -> dict[str, Any]:
+    """Arguments of a solve to a proved error."""
+    return {"discount": discount, "epsilon": epsilon, "cache": cache}
+
+
 CASES = {
-    "gridworld-25": Case(_GRIDWORLD, 0.95, 1e-4, "25%"),
-    "gridworld-100": Case(_GRIDWORLD, 0.95, 1e-4, "100%"),
-    "random-25": Case(_RANDOM, 0.95, 1e-4, "25%"),
-    "random-100": Case(_RANDOM, 0.95, 1e-4, "100%"),
-    "pendulum-25": Case(_PENDULUM, 0.9, 1e-4, "25%"),
-    "car-25": Case(_CAR, 0.9, 1e-3, "25%"),
+    "gridworld-25": Case(_GRIDWORLD, proved(0.95, 1e-4, "25%")),
+    "gridworld-100": Case(_GRIDWORLD, proved(0.95, 1e-4, "100%")),
+    "random-25": Case(_RANDOM, proved(0.95, 1e-4, "25%")),
+    "random-100": Case(_RANDOM, proved(0.95, 1e-4, "100%")),
+    "pendulum-25": Case(_PENDULUM, proved(0.9, 1e-4, "25%")),
+    "car-25": Case(_CAR, proved(0.9, 1e-3, "25%")),
+    "balance-22": Case(_BALANCE, {"discount": 0.9, "residual": 1e-4, "cache": "22%"}),
+    "balance-22-proved": Case(_BALANCE, proved(0.9, 1e-3, "22%") | {"method": "p-eva"}),
 }
 
 
@@ -97,40 +107,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder.mkdir(exist_ok=True)
         roots = {"before": options.before.resolve(), "after": HERE}
         figures: dict[str, Any] = {"cases": {}}
-        versions = {name: Version(root) for name, root in roots.items()}
+        versions = {name: Version(root, folder / name) for name, root in roots.items()}
         for case in options.cases.split(","):
-            figures["cases"][case] = compare(case, versions, make_tables(folder, case, options.toy), options.pairs)
+            figures["cases"][case] = compare(case, versions, options.pairs, options.toy)
         for version in versions.values():
             version.close()
     options.before = options.tables = None  # figures name no place
     measuring.write_figures("cpu_versions", options, figures, facts, NOT_INCLUDED)
 
 
-def make_tables(folder: Path, case: str, toy: bool) -> dict[str, Any]:
-    """Write the stores of a case where they are missing: what a version is asked to solve."""
-    import ooc_mdp
-
-    table, stores = CASES[case].table, {}
-    for name, parameters in (("small", table.small), ("large", table.small if toy else table.parameters)):
-        store = folder / f"{table.problem}-{name}-{'toy' if toy else 'whole'}"
-        if not store.exists():
-            partitions = 4 if parameters is table.small else None
-            ooc_mdp.generate(table.problem, store, parameters, partitions=partitions, device="cpu")
-        stores[name] = str(store)
-    found = ooc_mdp.open_store(stores["large"])
-    sizes = {
-        "states": found.n_states,
-        "transitions": int(found.facts.partition_transitions.sum()),
-        "partitions": found.n_partitions,
-        "decoded_bytes": int(found.facts.partition_bytes.sum()),
-    }
-    return {"stores": stores, "sizes": sizes, "parameters": table.small if toy else table.parameters}
-
-
 class Version:
     """The process of one version."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
         places = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(root)]
         pipe = subprocess.PIPE
@@ -138,8 +129,18 @@ class Version:
             command, stdin=pipe, stdout=pipe, text=True, env=os.environ | {"PYTHONPATH": places}
         )
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def table(self, table: Table, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The store of a table, written unless it is there, and its sizes."""
+        name = "-".join([table.problem, *(f"{key}{value}" for key, value in parameters.items())])
+        whole = parameters is table.parameters
+        cut = {"partition_grid": table.partition_grid} if whole else {"partitions": 4}
+        return self._ask(problem=table.problem, parameters=parameters, store=str(self._folder / name), cut=cut)
+
+    def solve(self, store: str, request: dict[str, Any]) -> dict[str, Any]:
         """What a solve took and came to."""
+        return self._ask(store=store, solve=request)
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -154,24 +155,26 @@ class Version:
         self._process.communicate()
 
 
-def compare(name: str, versions: dict[str, Version], tables: dict[str, Any], pairs: int) -> dict[str, Any]:
+def compare(name: str, versions: dict[str, Version], pairs: int, toy: bool) -> dict[str, Any]:
     """Pairs of solves of one case, and their ratios."""
     case = CASES[name]
-    wanted = {"discount": case.discount, "epsilon": case.epsilon, "cache": case.cache}
+    parameters = case.table.small if toy else case.table.parameters
+    tables = {version: asked.table(case.table, parameters) for version, asked in versions.items()}
     found: dict[str, list[dict[str, Any]]] = {version: [] for version in versions}
     for version in versions.values():
-        version.ask(store=tables["stores"]["small"], **wanted | {"cache": "100%"})
+        small = version.table(case.table, case.table.small)
+        version.solve(small["store"], case.request | {"cache": "100%"})
     for n in range(pairs + 1):
         for version in list(versions) if n % 2 else reversed(list(versions)):
-            solve = versions[version].ask(store=tables["stores"]["large"], **wanted)
+            solve = versions[version].solve(tables[version]["store"], case.request)
             if n:
                 found[version].append(solve)
     ratios = [a["cpu_seconds"] / b["cpu_seconds"] for b, a in zip(found["before"], found["after"], strict=True)]
     ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     medians = {version: medians_of(solves) for version, solves in found.items()}
     print(name, {k: round(v, 3) for k, v in ratio.items()}, json.dumps(medians), flush=True)
-    table = {"problem": case.table.problem, "parameters": tables["parameters"], **tables["sizes"]}
-    return {"table": table, **wanted, "ratio": ratio, "medians": medians, "solves": found}
+    table = {"problem": case.table.problem, "parameters": parameters, **tables["after"]["sizes"]}
+    return {"table": table, **case.request, "ratio": ratio, "medians": medians, "solves": found}
 
 
 def medians_of(solves: list[dict[str, Any]]) -> dict[str, float]:
@@ -191,23 +194,39 @@ def serve(root: str) -> None:
     assert ooc_mdp.__file__.startswith(root), ooc_mdp.__file__
     for line in sys.stdin:
         request = json.loads(line)
-        store = ooc_mdp.open_store(request.pop("store"))
-        before, began, used = time.process_time(), time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
-        solution = ooc_mdp.solve(store, device="cpu", **request)
-        seconds, cpu = time.monotonic() - began, time.process_time() - before
-        now, summary = resource.getrusage(resource.RUSAGE_SELF), solution.summary()
-        answer = {
-            "cpu_seconds": cpu,
-            "system_seconds": now.ru_stime - used.ru_stime,
-            "wall_seconds": seconds,
-            "page_faults": float(now.ru_minflt - used.ru_minflt),
-            "process_peak_bytes": 1024.0 * now.ru_maxrss,
-            "outcome": summary["outcome"],
-            "error_bound": summary["error_bound"],
-            "backups_per_state": summary["backups"] / summary["n_states"],
-            "loads_per_partition": summary["loads_per_partition"],
-        }
+        store = Path(request["store"])
+        if "problem" in request:
+            if not store.exists():
+                ooc_mdp.generate(request["problem"], store, request["parameters"], device="cpu", **request["cut"])
+            answer: dict[str, Any] = {"store": str(store), "sizes": sizes_of(ooc_mdp.open_store(store))}
+        else:
+            before, began, used = time.process_time(), time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+            solution = ooc_mdp.solve(ooc_mdp.open_store(store), device="cpu", **request["solve"])
+            seconds, cpu = time.monotonic() - began, time.process_time() - before
+            now, summary = resource.getrusage(resource.RUSAGE_SELF), solution.summary()
+            answer = {
+                "cpu_seconds": cpu,
+                "system_seconds": now.ru_stime - used.ru_stime,
+                "wall_seconds": seconds,
+                "page_faults": float(now.ru_minflt - used.ru_minflt),
+                "process_peak_bytes": 1024.0 * now.ru_maxrss,
+                "outcome": summary["outcome"],
+                "error_bound": summary["error_bound"],
+                "backups_per_state": summary["backups"] / summary["n_states"],
+                "loads_per_partition": summary["loads_per_partition"],
+            }
         print(json.dumps(answer), file=out, flush=True)
+
+
+def sizes_of(store: Any) -> dict[str, int]:
+    """What a store holds, under the names that any version gives it."""
+    facts = getattr(store, "facts", store)
+    return {
+        "states": store.n_states,
+        "transitions": int(facts.partition_transitions.sum()),
+        "partitions": store.n_partitions,
+        "decoded_bytes": int(facts.partition_bytes.sum()),
+    }
 
 
 if __name__ == "__main__":
