@@ -21,6 +21,7 @@ from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader
 
 __all__ = [
@@ -388,12 +389,12 @@ class Backend(Protocol):
         """Copy values and policy of the states from `start` on to arrays of the host, as many as these hold."""
         ...
 
-    def values(self) -> FloatArray:
-        """float64 [n]: the values now, on the host."""
+    def values(self, order: GridOrder | None = None) -> FloatArray:
+        """float64 [n]: the values now, on the host; in the grid's order of states, a new array, if one is given."""
         ...
 
-    def policy(self) -> npt.NDArray[np.int32]:
-        """int32 [n]: the greedy action of each state at its last backup (-1: none), on the host."""
+    def policy(self, order: GridOrder | None = None) -> npt.NDArray[np.int32]:
+        """int32 [n]: the greedy action of each state at its last backup (-1: none), likewise."""
         ...
 
     def close(self) -> None:

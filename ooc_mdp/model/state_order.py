@@ -28,7 +28,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.threads import map_on_threads
 
-__all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of"]
+__all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of", "place_in_row"]
 
 
 _LONG_NUMBER = 10**20
@@ -160,16 +160,30 @@ class GridOrder:
 
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the order of blocks, in the grid's C order; blocks are copied on several threads."""
-        out = np.empty(self.shape, values.dtype)
+        out, ptr = np.empty_like(values), self.partition_ptr
 
         def place(p: int) -> None:
-            corner = np.unravel_index(p, self.partition_grid)
-            where = tuple(slice(e[b], e[b + 1]) for e, b in zip(self.edges, corner, strict=True))
-            own = values[self.partition_ptr[p] : self.partition_ptr[p + 1]]
-            out[where] = own.reshape([part.stop - part.start for part in where])
+            self.place(out, int(ptr[p]), values[ptr[p] : ptr[p + 1]])
 
-        map_on_threads(place, range(self.partition_ptr.size - 1), 16 if values.nbytes >= _MANY_BYTES else 1)
-        return out.ravel()
+        map_on_threads(place, range(ptr.size - 1), 16 if values.nbytes >= _MANY_BYTES else 1)
+        return out
+
+    def place(self, out: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:
+        """Put the values of successive states in the order of blocks, from `first` on, in their places of the grid.
+
+        Parameters
+        ----------
+        out : [n], in the grid's C order.
+        """
+        grid, end = out.reshape(self.shape), first + values.size
+        for p in range(int(np.searchsorted(self.partition_ptr, first, "right")) - 1, self.partition_ptr.size - 1):
+            own, stop = int(self.partition_ptr[p]), int(self.partition_ptr[p + 1])
+            if own >= end:
+                return
+            corner = np.unravel_index(p, self.partition_grid)
+            block = grid[tuple(slice(e[b], e[b + 1]) for e, b in zip(self.edges, corner, strict=True))]
+            begin = max(first, own)
+            _fill(block, begin - own, values[begin - first : min(end, stop) - first])
 
     def block_shapes(self) -> npt.NDArray[np.int32]:
         """int32 [P, d]; points along each axis of each block."""
@@ -190,6 +204,28 @@ class GridOrder:
             "block_shape": [int(np.diff(e).max()) for e in self.edges],
             "edges": [e.tolist() for e in self.edges],
         }
+
+
+def place_in_row(out: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:
+    """Put the values of successive states, from `first` on, where the order stays as it is."""
+    out[first : first + values.size] = values
+
+
+def _fill(block: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:
+    """Write a part of a block, counted in its C order."""
+    if block.ndim == 1:
+        block[first : first + values.size] = values
+        return
+    row = math.prod(block.shape[1:])
+    i, begun = divmod(first, row)
+    if begun and values.size:
+        head = min(row - begun, values.size)
+        _fill(block[i], begun, values[:head])
+        i, values = i + 1, values[head:]
+    whole = values.size // row
+    block[i : i + whole] = values[: whole * row].reshape(whole, *block.shape[1:])
+    if whole * row < values.size:
+        _fill(block[i + whole], 0, values[whole * row :])
 
 
 class PermutedOrder:

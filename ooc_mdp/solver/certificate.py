@@ -35,15 +35,17 @@ class FinalState:
     value_size: float
     """Largest |V| at any time."""
     values: FloatArray
-    """float64 [n], store order, of the maximisation."""
+    """float64 [n], of the maximisation, in the store's order unless `placed`."""
     policy: npt.NDArray[np.int32]
-    """int32 [n], store order."""
+    """int32 [n], likewise."""
     visited: npt.NDArray[np.bool_]
     """bool [P]; partitions that were read at least once."""
     statistics: SolveStatistics
     history: HistoryRecorder
     resident: int
     """Partitions in the cache."""
+    placed: bool = False
+    """Whether values and policy are new arrays in the source's order."""
     refined: Refined | None = None
     """Values that were measured beyond float64, if they were: they are returned in place of those above."""
 
@@ -52,12 +54,12 @@ def conclude(store: Table, options: SolveOptions, outcome: Outcome, end: FinalSt
     """The solution of a solve: its certificate, and values and policy in the source's order; `end` stays as it is."""
     refined = end.refined
     certificate = _of_bounds(end) if refined is None else _of_refinement(refined, end)
-    values, policy, visited = end.values, end.policy, end.visited
+    values, policy, visited, placed = end.values, end.policy, end.visited, end.placed
     if refined is not None:
-        values, policy, visited = refined.values, refined.policy, np.ones_like(end.visited)
+        values, policy, visited, placed = refined.values, refined.policy, np.ones_like(end.visited), False
     dirty = int(np.count_nonzero(end.target.dirty()))
     last = row_of(end.statistics, certificate.error_bound, certificate.residual_bound, dirty, end.resident)
-    of_source = _source_values(store, values)
+    of_source = _source_values(store, values, placed)
     return Solution(
         outcome=outcome,
         method=end.method,
@@ -66,7 +68,7 @@ def conclude(store: Table, options: SolveOptions, outcome: Outcome, end: FinalSt
         certificate=with_ends(certificate, of_source, store.sense),
         statistics=end.statistics,
         values=of_source,
-        policy=_source_policy(store, policy, visited),
+        policy=_source_policy(store, policy, visited, placed),
         memory_plan={"host": end.plan.host, "device": end.plan.device},
         history=end.history.end(last),
     )
@@ -104,24 +106,24 @@ def _of_refinement(refined: Refined, end: FinalState) -> Certificate:
     )
 
 
-def _source_values(store: Table, values: FloatArray) -> FloatArray:
-    """The values of the maximisation, in the source's order and sign; those given stay as they are."""
-    original = store.to_source(values)
+def _source_values(store: Table, values: FloatArray, placed: bool) -> FloatArray:
+    """The values of the maximisation, in the source's order and sign; those given stay as they are unless placed."""
+    original = values if placed else store.to_source(values)
     if store.sense == "max":
         return original
-    turned = np.empty_like(values) if np.may_share_memory(original, values) else original
+    turned = original if placed or not np.may_share_memory(original, values) else np.empty_like(values)
     # Not -values: a value of 0 stays +0.
     map_on_threads(lambda part: np.subtract(0.0, original[part], out=turned[part]), slices(values.size))
     return turned
 
 
 def _source_policy(
-    store: Table, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_]
+    store: Table, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], placed: bool
 ) -> npt.NDArray[np.int32]:
-    """The policy in the source's order, completed where nothing was read; the one given stays as it is."""
-    original: npt.NDArray[np.int32] = store.to_source(policy)
+    """The policy in the source's order, completed where nothing was read; one in the store's order stays as it is."""
+    original: npt.NDArray[np.int32] = policy if placed else store.to_source(policy)
     unread = np.flatnonzero(~visited)
-    if unread.size and np.may_share_memory(original, policy):
+    if unread.size and not placed and np.may_share_memory(original, policy):
         original = original.copy()
 
     def complete(q: int) -> None:  # bounded without ever being read: any action is as good as the bound says

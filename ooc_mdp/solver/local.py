@@ -178,6 +178,7 @@ def _refine(state: SolveState, options: SolveOptions, session: Session) -> Refin
 def _final_state(state: SolveState, refined: Refined | None) -> FinalState:
     """What a solve knows when it is over."""
     name, taken = method_name(state.plan.options), ", then ".join(phase.method for phase in state.phases)
+    grid = None if refined is not None else state.table.facts.grid
     told = state.plan.options.effective_method == "auto" or len(state.phases) > 1
     return FinalState(
         method=f"{name}: {taken}" if told else name,
@@ -186,8 +187,9 @@ def _final_state(state: SolveState, refined: Refined | None) -> FinalState:
         bounds=state.bounds,
         target=state.target,
         value_size=state.value_size,
-        values=state.backend.values(),
-        policy=state.backend.policy(),
+        values=state.backend.values(grid),
+        policy=state.backend.policy(grid),
+        placed=grid is not None,
         visited=state.visited,
         statistics=state.statistics(),
         history=state.history,

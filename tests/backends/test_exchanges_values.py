@@ -82,6 +82,10 @@ def test_what_is_written_is_read_and_all_else_stays(
     backend.write(np.empty(0, np.int64), np.empty(0), np.array([1]), np.zeros(2, np.int64))
     np.testing.assert_array_equal(backend.values(), expected)
     np.testing.assert_array_equal(backend.policy(), policy)
+    grid = store.facts.grid
+    assert grid is not None
+    np.testing.assert_array_equal(backend.values(grid), grid.to_source(expected))
+    np.testing.assert_array_equal(backend.policy(grid), grid.to_source(policy))
     of = {p: rng.permutation(np.arange(*store.facts.partition_ptr[p : p + 2]))[: 9 + 3 * p] for p in (4, 0, 3, 1)}
     lists = StateLists.of(of)
     for which in (np.array([3, 0]), np.array([2]), np.arange(4), np.empty(0, np.int64)):

@@ -354,6 +354,10 @@ def test_blocks_copied_on_threads_lie_where_one_after_the_other_does(
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, values[new_of_old])
     np.testing.assert_array_equal(values, before)
+    size, in_pieces = data.draw(st.integers(1, values.size)), np.zeros_like(values)
+    for first in data.draw(st.permutations(range(0, values.size, size))):
+        grid.place(in_pieces, first, values[first : first + size])
+    np.testing.assert_array_equal(in_pieces, found)
 
 
 def test_inspect_counts_what_the_tables_hold(store: Store) -> None:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.state_lists import HostLists
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.state_order import GridOrder
 
 __all__ = ["HostValues"]
 
@@ -37,10 +38,10 @@ class HostValues(HostLists):
         piece = slice(start, start + values.size)
         values[:], policy[:] = self._values[piece], self._policy[piece]
 
-    def values(self) -> FloatArray:
-        """The caller's own array."""
-        return self._values
+    def values(self, order: GridOrder | None = None) -> FloatArray:
+        """The caller's own array, or a copy in a grid's order."""
+        return self._values if order is None else order.to_source(self._values)
 
-    def policy(self) -> npt.NDArray[np.int32]:
-        """The caller's own array."""
-        return self._policy
+    def policy(self, order: GridOrder | None = None) -> npt.NDArray[np.int32]:
+        """The caller's own array, or a copy in a grid's order."""
+        return self._policy if order is None else order.to_source(self._policy)

@@ -27,6 +27,7 @@ from ooc_mdp.backends.layout import Layout, Needs, device_layout
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
 
@@ -275,17 +276,17 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
         self._stream.download(data, int(self._at[name]) + data.itemsize * start)
         self._stream.wait()
 
-    def values(self) -> FloatArray:
+    def values(self, order: GridOrder | None = None) -> FloatArray:
         """A copy on the host."""
         host = np.empty(self._model.n_states)
         self._download("values", 0, host)
-        return host
+        return host if order is None else order.to_source(host)
 
-    def policy(self) -> npt.NDArray[np.int32]:
+    def policy(self, order: GridOrder | None = None) -> npt.NDArray[np.int32]:
         """A copy on the host."""
         host = np.empty(self._model.n_states, np.int32)
         self._download("policy", 0, host)
-        return host
+        return host if order is None else order.to_source(host)
 
     def close(self) -> None:
         """Free everything."""

@@ -16,6 +16,7 @@ import queue
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
+from ooc_mdp.model.state_order import GridOrder, place_in_row
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
 
@@ -356,19 +358,20 @@ class TiledBackend:
 
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Copies of only these on their way."""
-        self._outside.copy("values", start, values)
-        self._outside.copy("policy", start, policy)
+        for name, host in (("values", values), ("policy", policy)):
+            self._outside.copy(name, start, start + host.size, partial(place_in_row, host))
 
-    def values(self) -> FloatArray:
+    def values(self, order: GridOrder | None = None) -> FloatArray:
         """A copy on the host."""
-        host = np.empty(self._model.n_states)
-        self._outside.copy("values", 0, host)
-        return host
+        return self._on_host("values", np.empty(self._model.n_states), order)
 
-    def policy(self) -> npt.NDArray[np.int32]:
+    def policy(self, order: GridOrder | None = None) -> npt.NDArray[np.int32]:
         """A copy on the host."""
-        host = np.empty(self._model.n_states, np.int32)
-        self._outside.copy("policy", 0, host)
+        return self._on_host("policy", np.empty(self._model.n_states, np.int32), order)
+
+    def _on_host(self, name: str, host: npt.NDArray[Any], order: GridOrder | None) -> npt.NDArray[Any]:
+        place = place_in_row if order is None else order.place
+        self._outside.copy(name, 0, host.size, partial(place, host))
         return host
 
     def close(self) -> None:

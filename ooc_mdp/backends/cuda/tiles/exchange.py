@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -161,10 +161,14 @@ class TileExchange:
             own = self._lists[lists] = _Pinned.of(lists, self._group.devices[0])
         return own
 
-    def copy(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
-        """Copy values or policy of states from the first on, as many page-locked pieces at a time as there are.
+    def copy(self, name: str, first: int, end: int, place: Callable[[int, npt.NDArray[Any]], None]) -> None:
+        """Bring values or policy of states from the first on, as many page-locked pieces at a time as there are.
 
-        Each thread brings pieces from the devices that have them, on streams of its own, and puts them in their places.
+        Each thread brings pieces from the devices that have them, on streams of its own.
+
+        Parameters
+        ----------
+        place : called on several threads with a piece and its first state, counted from `first`; it copies the piece.
         """
         held, source = self._memory.choice if name == "policy" else np.dtype(np.float64), self._memory.at[name]
         size = _PIECE // held.itemsize
@@ -175,19 +179,19 @@ class TileExchange:
             idle.put(piece)
 
         def bring(start: int) -> None:
-            piece, begin, end = idle.get(), first + start, first + min(start + size, host.size)
+            piece, stop = idle.get(), min(start + size, end)
             try:
-                numbers = piece.buffer.view(held)[: end - begin]
-                for stored, place, count in self._division.pieces(begin, end):
-                    self._download(piece.streams, numbers[stored - begin :][:count], source + place * held.itemsize)
+                numbers = piece.buffer.view(held)[: stop - start]
+                for stored, at, count in self._division.pieces(start, stop):
+                    self._download(piece.streams, numbers[stored - start :][:count], source + at * held.itemsize)
                 for stream in piece.streams:
                     stream.wait()
-                host[start : start + numbers.size] = numbers
+                place(start - first, numbers)
             finally:
                 idle.put(piece)
 
         with ThreadPoolExecutor(_PIECES) as pool:
-            for done in [pool.submit(bring, start) for start in range(0, host.size, size)]:
+            for done in [pool.submit(bring, start) for start in range(first, end, size)]:
                 done.result()
 
     def _download(self, streams: Sequence[Stream], part: npt.NDArray[Any], source: int) -> None:
