@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from ooc_mdp.arguments import (
     FLAG,
     FUNCTION,
     MODEL,
-    NOTHING,
     PATH,
     POLICY,
     RESULT,
@@ -41,6 +40,7 @@ from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.criterion import EVALUATED, Criterion, criterion_of, record_of
 from ooc_mdp.option_fields import documentation, options_in
 from ooc_mdp.options import ClusterOptions, RunOptions, SolveKeywords, SolveOptions, solve_options
+from ooc_mdp.simulation_options import SimulationKeywords, SimulationOptions
 from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
     from ooc_mdp.problems.control import DiscretisedProblem, State
-    from ooc_mdp.simulation import Simulation, SimulationOptions
+    from ooc_mdp.simulation import Simulation
     from ooc_mdp.solver.run import Engine
     from ooc_mdp.solver.verify import Verification
     from ooc_mdp.store.result import Result
@@ -290,12 +290,16 @@ def verify(
     return replace(checked, evaluated_policy=record.get(EVALUATED))
 
 
+@with_keywords(
+    SimulationKeywords,
+    documentation(SimulationOptions),
+    {each.name: each.default for each in options_in(SimulationOptions)},
+)
 @check_types(
     result=RESULT,
     starts=STARTS,
     random=maybe(WHOLE),
     seed=WHOLE,
-    options=either(NOTHING, "SimulationOptions"),
     problem=maybe(either(PATH, "DiscretisedProblem")),
     trust=FLAG,
     note=maybe(FUNCTION),
@@ -306,10 +310,10 @@ def simulate(
     *,
     random: int | None = None,
     seed: int = 1,
-    options: SimulationOptions | None = None,
     problem: DiscretisedProblem | AnyPath | None = None,
     trust: bool = False,
     note: Callable[[str], None] | None = None,
+    **options: Unpack[SimulationKeywords],
 ) -> Simulation:
     """Run the continuous dynamics of a solved control problem under its policy.
 
@@ -318,11 +322,11 @@ def simulate(
     result : of a control problem; its path, or opened.
     starts : states, as tuples or as texts such as "0.1,-2" and "initial".
     random, seed : so many more starts, uniform over the axes. Without any start the run begins at the initial state.
-    options : length of a run, kind of policy, ...
     problem : the problem, or its Python file, which is run; not needed for the problems that are built in.
     trust : run the Python file that the result names, if its SHA-256 is the recorded one.
     note : called with a sentence before a trusted file is run, and where `problem` is another file than the recorded;
         and with the memory plan.
+    **options : see `ooc_mdp.simulation_options`.
 
     Raises
     ------
@@ -332,10 +336,11 @@ def simulate(
     """
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.problems.control import DiscretisedProblem
-    from ooc_mdp.simulation import SimulationOptions, parse_start, problem_of, random_starts
+    from ooc_mdp.simulation import parse_start, problem_of, random_starts
     from ooc_mdp.simulation import simulate as run_policy
     from ooc_mdp.store.result import Result
 
+    asked = SimulationOptions(**cast("dict[str, Any]", options))
     if isinstance(result, Solution):
         raise OptionsError(
             "a solution says neither whose values it holds nor whether they were maximised; give solve an output, and "
@@ -366,7 +371,7 @@ def simulate(
         opened.solution.policy,
         opened.solution.discount,
         chosen or [parse_start(of.problem, "initial")],
-        options or SimulationOptions(),
+        asked,
         sense=opened.identity["sense"],
         note=note or (lambda _: None),
     )

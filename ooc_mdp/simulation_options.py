@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
-from ooc_mdp.arguments import whole_number
+from ooc_mdp.arguments import Kind, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.option_fields import FLAG, POSITIVE, OptionType, option, read_options
 from ooc_mdp.quoting import quote
 
-__all__ = ["Controller", "SimulationOptions"]
+__all__ = ["Controller", "SimulationKeywords", "SimulationOptions"]
 
 _MAX_STEPS = 1e8
 """Samples or decisions of a run."""
@@ -30,7 +30,11 @@ class Controller(enum.StrEnum):
     """The stored action of the nearest grid point."""
 
 
+_WORD = Kind(lambda value: isinstance(value, str), f"one of {', '.join(Controller)}")
+
+
 def _read_controller(name: str, value: Any) -> Controller:
+    _WORD.check(name, value)
     try:
         return Controller(value)
     except ValueError:
@@ -86,3 +90,17 @@ class SimulationOptions:
             raise OptionsError(
                 f"{self.duration} at {self.period} per period are too many decisions; give a longer period"
             )
+
+
+class SimulationKeywords(TypedDict, total=False):
+    """The options as keywords of `ooc_mdp.simulate`."""
+
+    duration: float
+    controller: Controller | str
+    plan_depth: int
+    period: float | None
+    cell_fraction: float
+    hold_time: float
+    sample: float
+    cells: float
+    continue_after_end: bool

@@ -34,7 +34,7 @@ FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "o
 OPTIONAL = {
     "discount", "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace",
     "time_limit", "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters",
-    "random", "options", "problem", "dtype", "sense", "partitioner", "partition_size", "partitions", "partition_grid",
+    "random", "period", "problem", "dtype", "sense", "partitioner", "partition_size", "partitions", "partition_grid",
     "partition_shape", "threads", "cache_sweep",
 }  # fmt: skip
 ALSO: dict[str, str] = {
@@ -66,6 +66,8 @@ OWN = {
     "with_rewards": REWARDS,
     "q_values": {"states": "none list array"},
     "simulate_policy": {"starts": "list array", "steps": "none"},
+    "simulate": dict.fromkeys(("duration", "period", "cell_fraction", "hold_time", "sample", "cells"), "float")
+    | {"continue_after_end": "true"},
     "solve": {"initial": "none text list array"},
 }
 

@@ -219,7 +219,13 @@ def simulate(
     opened = api.open_result(place)
     discretised = problem_of(opened, problem, trust, note=print_note)
     simulation = api.simulate(
-        opened, start or [], random=random_starts, seed=seed, options=options, problem=discretised, note=print_note
+        opened,
+        start or [],
+        random=random_starts,
+        seed=seed,
+        problem=discretised,
+        note=print_note,
+        **dataclasses.asdict(options),
     )
     if as_json:
         print_json(simulation.summary())

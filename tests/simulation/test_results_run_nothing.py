@@ -16,7 +16,7 @@ from command_line import ooc, refused
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.simulation import SimulationOptions, problem_of
+from ooc_mdp.simulation import problem_of
 from ooc_mdp.store.result import Result
 
 DEFINITION = """
@@ -40,7 +40,6 @@ problem = ControlProblem(
     terminal_reward=terminal_reward, parameters=Parameters(), initial_state=(0.5,), max_step=0.01, max_duration=1.0,
 )
 """
-SHORT = SimulationOptions(duration=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +126,7 @@ def test_bytecode_beside_a_trusted_file_is_not_run(solved):
     py_compile.compile(str(solved.file), doraise=True)
     solved.file.write_text(text)
     os.utime(solved.file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    ooc_mdp.simulate(solved.result, options=SHORT, trust=True)
+    ooc_mdp.simulate(solved.result, duration=0.1, trust=True)
     assert solved.marker.exists()
     assert not solved.marker.with_name("mbrker").exists()
 

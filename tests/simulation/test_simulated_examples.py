@@ -14,7 +14,7 @@ from simulated_problems import solved
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.simulation import SimulationOptions, problem_of
+from ooc_mdp.simulation import problem_of
 
 CART_POLE = REPOSITORY / "docs" / "examples" / "cart_pole.py"
 REACTION_WHEEL = REPOSITORY / "docs" / "examples" / "reaction_wheel_pendulum.py"
@@ -50,7 +50,7 @@ def test_a_users_file_is_a_path_and_its_grid_a_sequence_in_python(tmp_path, grid
     table = ooc_mdp.open_problem(CART_POLE, {"grid": grid}, device="cpu")
     assert table.n_states == store.n_states == 1225
     ooc_mdp.solve(store, 0.5, device="cpu", output=tmp_path / "r")
-    run = ooc_mdp.simulate(tmp_path / "r", options=SimulationOptions(duration=0.1), problem=CART_POLE)
+    run = ooc_mdp.simulate(tmp_path / "r", duration=0.1, problem=CART_POLE)
     assert len(run.trajectories) == 1
 
 
