@@ -8,7 +8,6 @@ One pass over the table in NumPy, which shares no loop with the solver; each sum
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,9 @@ from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
+from ooc_mdp.runtime.threads import in_order
 from ooc_mdp.solver.verify import Exceeded, Verification, checked_table, read_checked, values_and_policy
+from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.result import Result
 
 __all__ = ["verify"]
@@ -41,42 +42,40 @@ def verify(
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` of an average reward, whose results have relative values."""
     store.load_code()
-    facts = store.facts
-    partitions = 2 * facts.partition_bytes + _TRANSITION_BYTES * facts.partition_transitions
-    host = {
-        PROCESS: resident_bytes(),
-        "values and policy": 20 * store.n_states,
-        "partitions": int((partitions + store.contradictions_bytes()).max()) + store.loader("cpu").scratch_bytes,
-    }
-    plan = MemoryPlan(host, {})
+
+    def plan_of(threads: int) -> MemoryPlan:
+        partitions = partitions_bytes(store, threads, per_transition=_TRANSITION_BYTES)
+        host = {PROCESS: resident_bytes(), "values and policy": 20 * store.n_states, "partitions": partitions}
+        return MemoryPlan(host, {})
+
+    threads, plan = threads_with_room(store, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
     with checked_table(store, result, other_store) as table:
         check_table(table)
-        return _verify(table, result, watch)
+        return _verify(table, result, watch, threads)
 
 
-def _verify(table: Table, result: Result, watch: Watcher | None) -> Verification:
+def _verify(table: Table, result: Result, watch: Watcher | None, threads: int) -> Verification:
     values, policy = values_and_policy(table, result)
     sign = 1.0 if table.sense == "max" else -1.0
     low, high, rounding, wrong, n_bytes, worst, apart = np.inf, -np.inf, 0.0, 0, 0, 0, -np.inf
     middle = 0.5 * sign * (result.solution.certificate.lower + result.solution.certificate.upper)
-    with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(read_checked, table, 0)
-        for p in range(table.n_partitions):
-            part, read = following.result()
-            if p + 1 < table.n_partitions:
-                following = reader.submit(read_checked, table, p + 1)
-            own = slice(part.first_state, part.first_state + part.n_states)
-            found = _Measured.of(table, part, values, policy[own], sign)
-            low, high = min(low, found.low), max(high, found.high)
-            rounding, wrong, n_bytes = max(rounding, found.rounding), wrong + found.wrong, n_bytes + read
-            if max(found.high - middle, middle - found.low) > apart:
-                apart = max(found.high - middle, middle - found.low)
-                worst = int(table.original_states(p)[0])
-            if watch is not None:
-                watch("verify", p + 1, table.n_partitions)
+
+    def measure(p: int) -> tuple[_Measured, int]:
+        part, read = read_checked(table, p)
+        own = slice(part.first_state, part.first_state + part.n_states)
+        return _Measured.of(table, part, values, policy[own], sign), read
+
+    for p, (found, read) in enumerate(in_order(measure, range(table.n_partitions), threads)):
+        low, high = min(low, found.low), max(high, found.high)
+        rounding, wrong, n_bytes = max(rounding, found.rounding), wrong + found.wrong, n_bytes + read
+        if max(found.high - middle, middle - found.low) > apart:
+            apart = max(found.high - middle, middle - found.low)
+            worst = int(table.original_states(p)[0])
+        if watch is not None:
+            watch("verify", p + 1, table.n_partitions)
     return _verification(result, sign * np.array([low, high]), rounding, wrong, worst, n_bytes)
 
 

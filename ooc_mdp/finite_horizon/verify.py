@@ -26,7 +26,8 @@ from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.table import Table
 from ooc_mdp.runtime.memory import available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
-from ooc_mdp.solver.verify import Exceeded, Verification, checked_table, from_original, read_checked
+from ooc_mdp.solver.verify import Exceeded, Verification, checked_table, compare_all, from_original
+from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.tables import Streamed
 
@@ -62,21 +63,24 @@ def verify(
     least = (_DEPTH + 1) * largest
     spare = (available_bytes() or 0) // 2 - _COPIES * store.n_states
     cache = max(least, min(whole, spare))
-    beside = max(int(store.contradictions_bytes().max()), _DEPTH * store.loader("cpu").scratch_bytes)
-    host = {
-        PROCESS: resident_bytes(),
-        "copies of the result": _COPIES * store.n_states,
-        "partitions": cache,
-        "a partition that is checked": _ROWS * largest + beside,
-    }
-    plan = MemoryPlan(host, {})
+    backed_up = cache + _ROWS * largest + _DEPTH * store.loader("cpu").scratch_bytes
+
+    def plan_of(threads: int) -> MemoryPlan:
+        host = {
+            PROCESS: resident_bytes(),
+            "copies of the result": _COPIES * store.n_states,
+            "partitions": max(backed_up, partitions_bytes(store, threads)),
+        }
+        return MemoryPlan(host, {})
+
+    threads, plan = threads_with_room(store, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
     with checked_table(store, result, other_store) as table:
         check_durations(table)
-        for p in range(table.n_partitions if table.facts.stored_fields else 0):
-            read_checked(table, p)
+        if table.facts.stored_fields:
+            compare_all(table, threads)
         with Streamed(table, cache, _DEPTH) as tables:
             return _Induction(table, result, stages, tables).verification(watch)
 

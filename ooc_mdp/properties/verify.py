@@ -21,7 +21,8 @@ from ooc_mdp.properties.graph import GRAPH_BYTES, decide, load_code
 from ooc_mdp.properties.table import AskedTable
 from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
-from ooc_mdp.solver.verify import Exceeded, Verification, checked_table, from_original, read_checked
+from ooc_mdp.solver.verify import Exceeded, Verification, checked_table, compare_all, from_original
+from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
 from ooc_mdp.undiscounted.inductive import inductive
@@ -51,20 +52,25 @@ def verify(
     rows = no_states(asked)
     load_check(rows)
     load_code(rows)
-    largest = int(asked.facts.partition_bytes.max())
-    host = {
-        PROCESS: resident_bytes(),
-        "copies of the result": _COPIES * store.n_states,
-        "sets of states": (GRAPH_BYTES + ANALYSIS_BYTES) * store.n_states,
-        "partitions": (_DEPTH + 1) * largest
-        + max(int(asked.contradictions_bytes().max()), _DEPTH * asked.loader("cpu").scratch_bytes),
-    }
-    plan = MemoryPlan(host, {})
+    streamed = (_DEPTH + 1) * int(asked.facts.partition_bytes.max()) + _DEPTH * asked.loader("cpu").scratch_bytes
+
+    def plan_of(threads: int) -> MemoryPlan:
+        host = {
+            PROCESS: resident_bytes(),
+            "copies of the result": _COPIES * store.n_states,
+            "sets of states": (GRAPH_BYTES + ANALYSIS_BYTES) * store.n_states,
+            "partitions": max(streamed, partitions_bytes(asked, threads)),
+        }
+        return MemoryPlan(host, {})
+
+    threads, plan = threads_with_room(asked, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
     with checked_table(store, result, other_store) as table:
-        return _Check(infinite_totals(table), result, watch).run()
+        asked = infinite_totals(table)
+        compare_all(asked, threads)
+        return _Check(asked, result, watch).run()
 
 
 class _Check:
@@ -86,8 +92,6 @@ class _Check:
             raise StoreError(f"{result.path} has a value that is no number: it is damaged; solve again")
         values = from_original(table, result.solution.values) * (1.0 if table.sense == "max" else -1.0)
         policy = from_original(table, result.solution.policy)
-        for p in range(table.n_partitions):
-            read_checked(table, p)
         budget = (_DEPTH + 1) * int(table.facts.partition_bytes.max())
         with Streamed(table, budget, _DEPTH) as tables:
             steps = result.identity.get("within")

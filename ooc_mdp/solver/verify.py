@@ -8,11 +8,11 @@ state's residual is computed from the stored values. Undiscounted results are ch
 
 from __future__ import annotations
 
-import os
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,11 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import with_ends
 from ooc_mdp.model.table import Table
-from ooc_mdp.runtime.memory import available_bytes
-from ooc_mdp.runtime.memory_plan import SMALLER_PARTITIONS, MemoryPlan
+from ooc_mdp.runtime.memory import resident_bytes
+from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
 from ooc_mdp.runtime.threads import in_order, least_and_largest
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds, rounded_up
-from ooc_mdp.solver.verify_memory import verification_plan
+from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.check_table import sums_of_rows
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.source_order import source_states
@@ -43,6 +43,7 @@ __all__ = [
     "Verification",
     "check_belongs",
     "checked_table",
+    "compare_all",
     "from_original",
     "read_checked",
     "values_and_policy",
@@ -52,6 +53,8 @@ __all__ = [
 _SLACK = 1e-9
 """Share of a measured bound that sums may have rounded away."""
 _UNIT_ROUNDOFF = 2.0**-53
+_MEASURED = 4
+"""Bytes per byte of a table that is measured: itself, probabilities in float64, sums, and what a sweep reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +203,12 @@ def check_belongs(store: Table, result: Result, other_store: bool = False) -> No
 def _verify(store: Table, result: Result, watch: Watcher | None, note: Callable[[str], None] | None) -> Verification:
     facts = ModelFacts.of(store.facts, result.solution.discount)
     store.load_code()
-    threads, backend, plan = _measured_by(store, facts)
+    threads, plan = threads_with_room(store, partial(_plan, store, facts))
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    with closing(backend):
+    with closing(CpuBackend(threads=threads)) as backend:
+        backend.load_code(facts, False)
         measuring = _Measuring(store, result, facts, backend, threads)
         found = _Found(result)
         for p, partition in enumerate(in_order(measuring.of, range(store.n_partitions), threads)):
@@ -214,18 +218,17 @@ def _verify(store: Table, result: Result, watch: Watcher | None, note: Callable[
     return found.verification()
 
 
-def _measured_by(store: Table, facts: ModelFacts) -> tuple[int, CpuBackend, MemoryPlan]:
-    """Threads, as many as there are cores or RAM has room for; a backend with a workspace for each; and the plan."""
-    threads, available = min(os.cpu_count() or 1, store.n_partitions), available_bytes()
-    while True:
-        backend = CpuBackend(threads=threads)
+def _plan(store: Table, facts: ModelFacts, threads: int) -> MemoryPlan:
+    """Bytes by name; the result's own arrays are in the process."""
+    with closing(CpuBackend(threads=threads)) as backend:
         workspace = {name: size for name, size in backend.layout(facts, Needs()).host.items() if name != "cache"}
-        plan = verification_plan(store, threads, workspace)
-        if threads == 1 or available is None or plan.new_bytes <= available:
-            backend.load_code(facts, False)
-            return threads, backend, plan
-        backend.close()
-        threads = (threads + 1) // 2
+    host = {
+        PROCESS: resident_bytes(),
+        "values and policy": 20 * store.n_states,
+        "partitions": partitions_bytes(store, threads, _MEASURED),
+        **workspace,
+    }
+    return MemoryPlan(host, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +362,16 @@ def read_checked(store: Table, p: int) -> tuple[PartitionTable, int]:
     if findings:
         raise StoreError(f"{store.name} contradicts itself: {findings[0]}; convert or generate again")
     return table, n_bytes
+
+
+def compare_all(store: Table, threads: int) -> None:
+    """Read all partitions as :func:`read_checked` does, each of the threads one at a time."""
+
+    def compare(p: int) -> None:
+        read_checked(store, p)
+
+    for _ in in_order(compare, range(store.n_partitions), threads):
+        pass
 
 
 def _longest_row(table: PartitionTable) -> int:

@@ -1,35 +1,42 @@
-"""What the verification of a discounted result holds: copies of its arrays, and a partition on each thread."""
+"""What a verification holds in RAM beside its copies of a result's arrays: a partition on each thread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable
 
 import numpy as np
 
 from ooc_mdp.model.table import Table
-from ooc_mdp.runtime.memory import resident_bytes
-from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
+from ooc_mdp.runtime.memory import available_bytes
+from ooc_mdp.runtime.memory_plan import MemoryPlan
 
-__all__ = ["verification_plan"]
-
-_MEASURED = 4
-"""Bytes per byte of a table that is measured: itself, probabilities in float64, sums, and what a sweep reads."""
+__all__ = ["partitions_bytes", "threads_with_room"]
 
 
-def verification_plan(store: Table, threads: int, workspace: Mapping[str, int]) -> MemoryPlan:
-    """Bytes by name; the result's own arrays are in the process.
+def threads_with_room(table: Table, plan_of: Callable[[int], MemoryPlan]) -> tuple[int, MemoryPlan]:
+    """As many threads as there are cores and partitions, or RAM has room for, but at least one; and their plan.
 
     Parameters
     ----------
-    threads : that read, compare and measure a partition each.
-    workspace : bytes of the backend that measures, beside its cache.
+    plan_of : the memory plan of so many threads.
     """
-    each = _MEASURED * store.facts.partition_bytes + store.contradictions_bytes()
-    largest = np.sort(each)[-threads:]
-    host = {
-        PROCESS: resident_bytes(),
-        "values and policy": 20 * store.n_states,
-        "partitions": int(largest.sum()) + threads * store.loader("cpu").scratch_bytes,
-        **workspace,
-    }
-    return MemoryPlan(host, {})
+    threads, available = min(os.cpu_count() or 1, table.n_partitions), available_bytes()
+    while True:
+        plan = plan_of(threads)
+        if threads == 1 or available is None or plan.new_bytes <= available:
+            return threads, plan
+        threads = (threads + 1) // 2
+
+
+def partitions_bytes(table: Table, threads: int, copies: int = 1, per_transition: int = 0) -> int:
+    """Bytes of the partitions that so many threads read, each one, and compare with the store's small arrays.
+
+    Parameters
+    ----------
+    copies : bytes per byte of a partition, itself included.
+    per_transition : bytes per transition beside them.
+    """
+    each = copies * table.facts.partition_bytes + per_transition * table.facts.partition_transitions
+    largest = np.sort(each + table.contradictions_bytes())[-threads:]
+    return int(largest.sum()) + threads * table.loader("cpu").scratch_bytes

@@ -20,10 +20,11 @@ from ooc_mdp.solver.verify import (
     Exceeded,
     Verification,
     checked_table,
+    compare_all,
     from_original,
-    read_checked,
     values_and_policy,
 )
+from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.result import Result
 from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
 from ooc_mdp.undiscounted.inductive import Inductive, inductive, load_code
@@ -50,18 +51,24 @@ def verify(
     store.load_code()
     load_code(no_states(store))
     largest = int(store.facts.partition_bytes.max())
-    claims = int(store.contradictions_bytes().max())
-    host = {
-        PROCESS: resident_bytes(),
-        "copies of the result": _COPIES * store.n_states,
-        "analysis": ANALYSIS_BYTES * store.n_states,
-        "partitions": (_DEPTH + 1) * largest + max(claims, _DEPTH * store.loader("cpu").scratch_bytes),
-    }
-    plan = MemoryPlan(host, {})
+    streamed = (_DEPTH + 1) * largest + _DEPTH * store.loader("cpu").scratch_bytes
+
+    def plan_of(threads: int) -> MemoryPlan:
+        host = {
+            PROCESS: resident_bytes(),
+            "copies of the result": _COPIES * store.n_states,
+            "analysis": ANALYSIS_BYTES * store.n_states,
+            "partitions": max(streamed, partitions_bytes(store, threads)),
+        }
+        return MemoryPlan(host, {})
+
+    threads, plan = threads_with_room(store, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
     with checked_table(store, result, other_store) as table:
+        if table.facts.stored_fields:
+            compare_all(table, threads)
         return _verify(table, result, watch)
 
 
@@ -75,8 +82,6 @@ def _verify(store: Table, result: Result, watch: Watcher | None) -> Verification
     if low is None or high is None:
         raise StoreError(f"{result.path} has no lower and upper values, which total rewards need; solve again")
     lower, upper = sign * from_original(store, low), sign * from_original(store, high)
-    for p in range(store.n_partitions if store.facts.stored_fields else 0):
-        read_checked(store, p)
     found, error, state, n_bytes = _check(store, result, values, lower, upper, policy, watch)
     claims = solution.certificate
     above, below = float((upper - values).max()), float((values - lower).max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 import ooc_mdp
 from ooc_mdp import AverageReward
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import Solution
+from ooc_mdp.solver.verify import read_checked
 from ooc_mdp.store import Store
 
 SENSES = pytest.mark.parametrize("sense", ["max", "min"])
@@ -33,6 +36,27 @@ def test_the_measured_interval_lies_in_the_one_that_is_claimed(tmp_path: Path, s
     claims = solution.certificate
     assert claims.lower - 1e-12 <= found.gain[0] <= found.gain[1] <= claims.upper + 1e-12
     assert found.summary()["gain_lower"] == found.gain[0]
+
+
+@pytest.mark.parametrize("cores", [1, 3, 7])
+def test_partitions_are_measured_on_all_cores_and_found_to_be_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    store, solution = solved(tmp_path, "max")
+    wrong = replace(solution, values=solution.values + np.linspace(0.0, 1.0, 40))
+    alone, measured_by = ooc_mdp.verify(store, wrong), set[int]()
+    all_at_once = threading.Barrier(min(cores, store.n_partitions))
+
+    def read(table: Store, p: int) -> tuple[PartitionTable, int]:
+        if threading.get_ident() not in measured_by:
+            measured_by.add(threading.get_ident())
+            all_at_once.wait(60)
+        return read_checked(table, p)
+
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("ooc_mdp.average.verify.read_checked", read)
+    assert ooc_mdp.verify(store, wrong) == alone
+    assert len(measured_by) == min(cores, store.n_partitions)
 
 
 @SENSES

@@ -85,7 +85,7 @@ def test_where_ram_is_short_fewer_partitions_are_measured_at_a_time(
     plans: list[str] = []
     for available in (1 << 40, 0):
         monkeypatch.setattr("os.cpu_count", lambda: 4)
-        monkeypatch.setattr("ooc_mdp.solver.verify.available_bytes", lambda available=available: available)
+        monkeypatch.setattr("ooc_mdp.solver.verify_memory.available_bytes", lambda available=available: available)
         assert verify(*solved, note=plans.append).holds
     many, one = (_bytes_named("partitions", plan) for plan in plans)
     assert many > 2 * one
