@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.properties.criterion import Reachability, RewardToGoal
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
-    from ooc_mdp.reporting import write_report
+    from ooc_mdp.reporting import plot_result, write_report
     from ooc_mdp.reward_tables import with_rewards
     from ooc_mdp.row_tables import StoreBuilder, from_rows
     from ooc_mdp.simulation.returns import Returns
@@ -73,6 +73,7 @@ __all__ = [
     "open_problem",
     "open_result",
     "open_store",
+    "plot_result",
     "q_values",
     "simulate",
     "simulate_policy",
@@ -109,7 +110,7 @@ _ROOMS = {
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.properties.criterion": ("Reachability", "RewardToGoal"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
-    "ooc_mdp.reporting": ("write_report",),
+    "ooc_mdp.reporting": ("plot_result", "write_report"),
     "ooc_mdp.reward_tables": ("with_rewards",),
     "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
     "ooc_mdp.simulation.returns": ("Returns",),

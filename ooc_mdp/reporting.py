@@ -1,16 +1,20 @@
-"""The Python interface of reports: `write_report`.
+"""The Python interface of reports and pictures: `write_report`, `plot_result`.
 
 >>> import ooc_mdp
 >>> ooc_mdp.write_report("car.result", "car.html")  # doctest: +SKIP
+>>> ooc_mdp.plot_result("car.result", "car.pdf", shown="policy")  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ooc_mdp.arguments import FLAG, PATH, RESULT, TABLE, check_types, maybe
+from ooc_mdp.arguments import FLAG, PATH, RESULT, TABLE, Kind, check_types, maybe, real_number
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import quote
 from ooc_mdp.tables import AnyPath, open_store
 
 if TYPE_CHECKING:
@@ -18,7 +22,20 @@ if TYPE_CHECKING:
     from ooc_mdp.model.table import Table
     from ooc_mdp.store.result import Result
 
-__all__ = ["write_report"]
+__all__ = ["plot_result", "write_report"]
+
+_AXES = Kind(
+    lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
+    "the names of two axes, such as ('x', 'y')",
+)
+_SLICES = Kind(
+    lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    "a dict of positions by the name of an axis, such as {'heading': 0.0} or {'heading': [0.0, 1.57]}",
+)
+_LIMITS = Kind(
+    lambda value: value == "all" or (isinstance(value, list | tuple) and len(value) == 2),
+    "two numbers, such as (-5.0, 10.0), or 'all'",
+)
 
 
 @check_types(
@@ -79,11 +96,101 @@ def write_report(
     )
 
 
+@check_types(
+    result=RESULT,
+    file=maybe(PATH),
+    axes=maybe(_AXES),
+    slices=maybe(_SLICES),
+    paths=maybe(PATH),
+    limits=maybe(_LIMITS),
+    contours=FLAG,
+    overwrite=FLAG,
+)
+def plot_result(
+    result: Result | Solution | AnyPath,
+    file: AnyPath | None = None,
+    *,
+    shown: str = "value",
+    axes: Sequence[str] | None = None,
+    slices: Mapping[str, float | Sequence[float]] | None = None,
+    paths: AnyPath | None = None,
+    limits: tuple[float, float] | str | None = None,
+    contours: bool = True,
+    overwrite: bool = False,
+) -> Any:
+    """Draw value or policy of a result over two axes of its grid, a panel for each point of the others.
+
+    States that are no grid are drawn as sorted values and shares of the actions.
+
+    Parameters
+    ----------
+    result : its path, or opened; or what :func:`solve` returned.
+    file : ends in .png, .svg or .pdf; None to write none.
+    shown : "value" or "policy".
+    axes : names of the axes across and up.
+    slices : by name of another axis, the positions at which it is cut, in its unit. Axes that are neither drawn nor
+        sliced are cut at several points each, as far as they are two.
+    paths : CSV file of paths, such as simulate writes.
+    limits : values at the ends of the colours, or "all". By default values far below the others (far above, where
+        rewards are minimised), such as a penalty for ending in an obstacle, are grey and take no colours.
+    contours : draw lines of equal value, at least twice the error bound apart.
+    overwrite : replace an existing file.
+
+    Returns
+    -------
+    Figure : of matplotlib; notebooks show it.
+
+    Raises
+    ------
+    OptionsError : an axis does not exist, a position is beyond it, or the name of the file has another suffix.
+    InputError : the file of paths does not fit.
+    MissingExtraError : matplotlib is not installed (the extra `plot`).
+    StoreError : the result is missing or damaged; the file exists or cannot be written.
+    """
+    from ooc_mdp.report import figures
+    from ooc_mdp.report.maps import MapOptions, draw_result
+    from ooc_mdp.store.atomic_file import check_output_files
+
+    target, source = None if file is None else Path(file), None if paths is None else Path(paths)
+    if target is not None:
+        figures.check_plot_file(target)
+        check_output_files(target, overwrite=overwrite, sources=[] if source is None else [source])
+    if shown not in ("value", "policy"):
+        raise OptionsError(f"plot_result: shown is {quote(shown)}; give 'value' or 'policy'")
+    options = MapOptions(
+        "policy" if shown == "policy" else "value",
+        axes,
+        {name: _positions(name, at) for name, at in (slices or {}).items()},
+        source,
+        _limits(limits),
+        contours,
+    )
+    figure = draw_result(_opened(result, None), options)
+    if target is not None:
+        figures.save_figure(figure, target, overwrite=overwrite)
+    return figure
+
+
+def _positions(name: str, at: Any) -> list[float]:
+    """The positions at which an axis is cut."""
+    several = at if isinstance(at, Sequence) and not isinstance(at, str) else [at]
+    return [real_number(f"plot_result: the slice {name}", x) for x in several]
+
+
+def _limits(given: Any) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    if given == "all":
+        return float("-inf"), float("inf")
+    low, high = (real_number("plot_result: one of the limits", x) for x in given)
+    return low, high
+
+
 def _opened(result: Result | Solution | AnyPath, table: Table | None) -> Result:
     """The result itself, what a path names, or a solution as the result of its table, which may be unknown."""
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.store.result import open_result, unsaved_result
 
     if isinstance(result, Solution):
-        return unsaved_result(result, table)
+        return unsaved_result(result, result.table if table is None else table)
     return open_result(Path(result)) if isinstance(result, str | PathLike) else result

@@ -1,16 +1,18 @@
-"""The command that writes the report of a result."""
+"""Commands that show a result: report and plot."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.options import OverwriteOption
+from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import quote
 
-__all__ = ["report"]
+__all__ = ["plot", "report"]
 
 
 @app.command()
@@ -33,6 +35,102 @@ def report(
     from ooc_mdp.report.terminal import print_line
     from ooc_mdp.reporting import write_report
 
-    file = result.with_name(f"{result.name.removesuffix('.result')}.html") if output is None else output
+    file = _beside(result, ".html") if output is None else output
     write_report(result, file, store=store, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)
     print_line(file)
+
+
+@app.command()
+def plot(
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result directory of a solve.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=".png, .svg or .pdf to write.  [default: RESULT with .png]")
+    ] = None,
+    value: Annotated[bool, typer.Option("--value", help="Draw the values, which is the default.")] = False,
+    policy: Annotated[bool, typer.Option("--policy", help="Draw the action, or control, of each state.")] = False,
+    axes: Annotated[
+        str | None, typer.Option(metavar="X,Y", help="Names of the axes across and up.  [default: the first two]")
+    ] = None,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice",
+            metavar="AXIS=AT",
+            help="Cut another axis at a position in its unit, such as heading=0, or at several: heading=0,1.57; repeat "
+            "for other axes.  [default: several points of up to two axes, a panel for each]",
+        ),
+    ] = None,
+    paths: Annotated[Path | None, typer.Option(help="CSV file of simulate --csv, whose paths are drawn.")] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH|all",
+            help="Values at the ends of the colours.  [default: all values but penalties far from the others]",
+        ),
+    ] = None,
+    contours: Annotated[
+        bool,
+        typer.Option(
+            "--contours/--no-contours", help="Draw lines of equal value, at least twice the error bound apart."
+        ),
+    ] = True,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Draw the values or the policy of a result as a picture for a paper.
+
+    Grids are drawn over two axes, with a panel for each point of the others; states that are no grid as sorted values
+    and shares of the actions.
+    """
+    from ooc_mdp.report.terminal import print_line
+    from ooc_mdp.reporting import plot_result
+
+    if value and policy:
+        raise OptionsError("--value and --policy contradict each other; give one of them")
+    file = _beside(result, ".png") if output is None else output
+    plot_result(
+        result,
+        file,
+        shown="policy" if policy else "value",
+        axes=None if axes is None else [name.strip() for name in axes.split(",")],
+        slices=_slices(slices or []),
+        paths=paths,
+        limits=_limits(limits),
+        contours=contours,
+        overwrite=overwrite,
+    )
+    print_line(file)
+
+
+def _beside(result: Path, suffix: str) -> Path:
+    """The file next to a result that is named like it."""
+    return result.with_name(f"{result.name.removesuffix('.result')}{suffix}")
+
+
+def _slices(texts: list[str]) -> dict[str, list[float]]:
+    """The positions by axis."""
+    found: dict[str, list[float]] = {}
+    for text in texts:
+        name, equals, positions = text.partition("=")
+        if not equals or name.strip() in found:
+            raise OptionsError(
+                f"--slice {quote(text)} is no AXIS=AT, or its axis is named twice; write --slice heading=0, or several "
+                f"positions as heading=0,1.57"
+            )
+        found[name.strip()] = _numbers("--slice", positions)
+    return found
+
+
+def _limits(text: str | None) -> Any:
+    if text is None or text == "all":
+        return text
+    numbers = _numbers("--limits", text)
+    if len(numbers) != 2:
+        raise OptionsError(f"--limits {quote(text)} are {len(numbers)} numbers; give two, such as -5,10, or all")
+    return tuple(numbers)
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionsError(f"{option}: {quote(text)} is no list of numbers, such as 0 or 0,1.57") from None

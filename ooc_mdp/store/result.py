@@ -310,7 +310,7 @@ def stored_stages(path: Path) -> StageResults | None:
 
 
 def unsaved_result(solution: Solution, store: Table | None) -> Result:
-    """A solution that was not written, as the result of a table; None where the table is not known.
+    """A solution that was not written, as the result of a table; without one its provenance is unknown.
 
     Raises
     ------
@@ -318,7 +318,7 @@ def unsaved_result(solution: Solution, store: Table | None) -> Result:
     """
     place = Path("the solution")
     if store is None:
-        return Result(place, dict(solution.criterion), solution)
+        return Result(place, dict(solution.criterion), solution, geometry=solution.geometry)
     if solution.values.size != store.n_states:
         raise OptionsError(
             f"the solution has {solution.values.size} values and {store.name} has {store.n_states} states; give the "
