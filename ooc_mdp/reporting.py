@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_mdp.arguments import FLAG, PATH, RESULT, TABLE, Kind, check_types, maybe, real_number
+from ooc_mdp.arguments import FLAG, PATH, RESULT, TABLE, TEXT, Kind, check_types, maybe, real_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote
 from ooc_mdp.tables import AnyPath, open_store
@@ -33,7 +33,7 @@ _SLICES = Kind(
     "a dict of positions by the name of an axis, such as {'heading': 0.0} or {'heading': [0.0, 1.57]}",
 )
 _LIMITS = Kind(
-    lambda value: value == "all" or (isinstance(value, list | tuple) and len(value) == 2),
+    lambda value: isinstance(value, list | tuple | str) and (value == "all" or len(value) == 2),
     "two numbers, such as (-5.0, 10.0), or 'all'",
 )
 
@@ -99,6 +99,7 @@ def write_report(
 @check_types(
     result=RESULT,
     file=maybe(PATH),
+    shown=TEXT,
     axes=maybe(_AXES),
     slices=maybe(_SLICES),
     paths=maybe(PATH),
@@ -169,6 +170,23 @@ def plot_result(
     if target is not None:
         figures.save_figure(figure, target, overwrite=overwrite)
     return figure
+
+
+def to_xarray(result: Result | Solution, group: str | None) -> Any:
+    """The `xarray.Dataset` of a solution; see `Solution.to_xarray`, by which it is called."""
+    from ooc_mdp.report.dataset import dataset_of
+
+    return dataset_of(_opened(result, None), group)
+
+
+def html_summary(result: Result | Solution) -> str:
+    """The outcome, what is proved and the main figures, as a notebook shows a solution."""
+    from ooc_mdp.model.html_table import html_table
+    from ooc_mdp.report.html.facts import headline, rows, warnings
+
+    solution = _opened(result, None).solution
+    outcome, proved, _ = headline(solution)
+    return html_table(outcome, [(r.name, r.text) for r in rows(solution.summary())], [proved, *warnings(solution)])
 
 
 def _positions(name: str, at: Any) -> list[float]:

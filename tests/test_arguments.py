@@ -30,7 +30,8 @@ WRONG: dict[str, Any] = {
     "function": len,
     "environment": SimpleNamespace(observation_space=1, action_space=2, spec=SimpleNamespace(id="Taxi-v3")),
 }
-FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store", "allow_large", "per_state")
+FLAGS = ("resume", "overwrite", "rebalance", "normalize", "virtual", "trust", "other_store", "allow_large", "per_state",
+         "contours")  # fmt: skip
 OPTIONAL = {
     "discount", "epsilon", "residual", "priority", "cache", "device_memory", "stopping", "output", "trace",
     "time_limit", "progress", "note", "workers", "stage", "format", "rewards", "reward_model", "grid", "parameters",
@@ -69,6 +70,7 @@ OWN = {
     "simulate": dict.fromkeys(("duration", "period", "cell_fraction", "hold_time", "sample", "cells"), "float")
     | {"continue_after_end": "true"},
     "solve": {"initial": "none text list array"},
+    "plot_result": {"shown": "text", "axes": "list", "slices": "dict", "paths": "text"},
 }
 
 
@@ -99,6 +101,7 @@ def calls(place: Path) -> dict[str, tuple[Any, ...]]:
         "from_rows": (2, one_action),
         "generate": ("GW-8x4", place / "new"),
         "open_problem": ("GW-8x4",),
+        "plot_result": (place / "r",),
         "q_values": (place / "s", place / "r"),
         "open_result": (place / "r",),
         "open_store": (place / "s",),

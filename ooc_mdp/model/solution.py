@@ -18,6 +18,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model import at_points
 from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.presentation import Presentable
 from ooc_mdp.model.q_values import QValues, q_values
 from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.statistics import SolveStatistics
@@ -169,8 +170,8 @@ class InitialAnswer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
-    """The answer and its proof."""
+class Solution(Presentable):
+    """The answer and its proof; `plot`, `report` and `to_xarray` show it."""
 
     outcome: Outcome
     method: str

@@ -20,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations
+from ooc_mdp.model.html_table import html_table
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawPartition, StoredField
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.runtime.arena import TableMemory
+from ooc_mdp.sizes import format_bytes
 
 __all__ = ["DerivedTable", "Loader", "Table", "TableFacts"]
 
@@ -151,6 +153,22 @@ class Table(ABC):
     def n_partitions(self) -> int:
         """Number of partitions P."""
         return self.facts.n_partitions
+
+    def _repr_html_(self) -> str:
+        """The sizes, as a notebook shows them."""
+        facts, provenance = self.facts, dict(self.facts.attributes.get("provenance") or {})
+        shape = dict(facts.attributes.get("geometry") or {}).get("shape")
+        rows = [
+            ("model", str(provenance.get("source", "unknown"))),
+            ("sense", "maximise" if self.sense == "max" else "minimise"),
+            ("states", f"{self.n_states:,}" + (f" = {' x '.join(map(str, shape))}" if shape else "")),
+            ("state-action pairs", f"{int(facts.partition_rows.sum()):,}"),
+            ("transitions", f"{int(facts.partition_transitions.sum()):,}"),
+            ("partitions", f"{self.n_partitions:,}"),
+            ("table", format_bytes(int(facts.partition_bytes.sum()))),
+            ("fingerprint", self.fingerprint[:12]),
+        ]
+        return html_table(f"{type(self).__name__} {self.name}", rows)
 
     @abstractmethod
     def read(self, p: int) -> tuple[PartitionTable, int]:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.presentation import Presentable
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.stages import StageResults
 from ooc_mdp.model.table import Table
@@ -70,8 +71,8 @@ _RESERVED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A result as it lies on disk."""
+class Result(Presentable):
+    """A result as it is stored on disk; `plot`, `report` and `to_xarray` show it."""
 
     path: Path
     identity: dict[str, Any]

@@ -112,8 +112,9 @@ _MEMORY: dict[str, Rule] = {"host": OBJECT, "device": OBJECT}
 
 _TIME, _PARTITION = "time", "partition"
 _FLOAT, _INT = "float64", "int64"
+_SECONDS = "seconds"
 _HISTORY = {
-    "seconds": (_FLOAT, _TIME, "s", "seconds of work"),
+    _SECONDS: (_FLOAT, _TIME, "s", "seconds of work"),
     "bytes_read": (_INT, _TIME, "B", "bytes read so far"),
     "error_bound": (_FLOAT, _TIME, "", "proved bound on the error of the values"),
     "residual_bound": (_FLOAT, _TIME, "", "bound on the plain Bellman residual"),
@@ -254,9 +255,15 @@ def _check_partitions(order: Mapping[str, Any] | None, statistics: SolveStatisti
 def history_arrays(history: SolveHistory) -> dict[str, tuple[npt.NDArray[Any], str, dict[str, str]]]:
     """By name: values, dimension, and what xarray shows of them."""
     return {
-        name: (np.asarray(getattr(history, name), dtype), dimension, {"units": units, "long_name": text})
+        name: (np.asarray(getattr(history, name), dtype), dimension, _labels(name, dimension, units, text))
         for name, (dtype, dimension, units, text) in _HISTORY.items()
     }
+
+
+def _labels(name: str, dimension: str, units: str, text: str) -> dict[str, str]:
+    """Units and words, and of what is recorded over time that its coordinate is `seconds`, as CF names it."""
+    at = {"coordinates": _SECONDS} if dimension == _TIME and name != _SECONDS else {}
+    return {"units": units, "long_name": text, **at}
 
 
 def history_of(arrays: Mapping[str, npt.NDArray[Any]]) -> SolveHistory:

@@ -131,9 +131,10 @@ class SealedGroupWriter:
     def write_small(
         self, name: str, values: npt.NDArray[Any], dimensions: tuple[str, ...], attributes: Mapping[str, str]
     ) -> None:
-        """Write an array of one axis and few values, as one chunk; the name may have a subgroup before it."""
+        """Write an array of one axis and few values, as one chunk; the name may have a subgroup before it, and empty
+        attributes are left out."""
         self._arrays[name] = self._array(name, values.dtype, values.shape, None)
-        self._write_small(name, values, dimensions, attributes)
+        self._write_small(name, values, dimensions, {key: text for key, text in attributes.items() if text})
 
     def seal(self, attributes: Mapping[str, Any]) -> None:
         """Write the group's file: these attributes, and what binds the arrays to them."""

@@ -6,7 +6,19 @@ import pickle
 import subprocess
 import sys
 
-HEAVY = ("numba", "zarr", "dask", "distributed", "cupy", "scipy", "matplotlib", "bokeh", "pymetis", "gymnasium")
+HEAVY = (
+    "numba",
+    "zarr",
+    "dask",
+    "distributed",
+    "cupy",
+    "scipy",
+    "matplotlib",
+    "bokeh",
+    "pymetis",
+    "gymnasium",
+    "xarray",
+)
 
 
 def python(source: str) -> str:

@@ -51,6 +51,16 @@ def test_imports_that_point_down_pass(tree):
     assert "7 files, 0 violations" in result.stdout
 
 
+def test_methods_that_forward_to_a_named_room_above_pass(tree):
+    forwarding = "def plot():\n    from ooc_mdp.reporting import plot_result\n"
+    files = {"__init__.py": "", "reporting.py": "def plot_result(): ...\n", "cli.py": "def main(): ...\n"}
+    assert tree(files | {"model/presentation.py": forwarding}).returncode == 0
+    elsewhere = tree(files | {"model/solution.py": forwarding})
+    assert "model imports reporting" in elsewhere.stdout
+    another = tree(files | {"model/presentation.py": "from ooc_mdp.cli import main\n"})
+    assert "model imports cli" in another.stdout
+
+
 UPWARD = {
     "a plain import": "import ooc_mdp.solver.run\n",
     "a name of a room": "from ooc_mdp.solver import run\n",

@@ -96,6 +96,8 @@ def test_xarray_selects_values_by_position(car):
     with xarray.open_zarr(path, group="history", consolidated=False, chunks=None, zarr_format=3) as history:
         np.testing.assert_array_equal(history.error_bound.values, solved.history.error_bound)
         assert dict(history.sizes) == {"time": 5, "partition": 4}
+        np.testing.assert_array_equal(history.error_bound.coords["seconds"].values, solved.history.seconds)
+        assert history.error_bound.attrs == {"long_name": "proved bound on the error of the values"}
 
 
 def test_a_periodic_axis_does_not_repeat_its_first_point():

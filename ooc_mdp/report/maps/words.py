@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.store.result import Result
 
 __all__ = ["heading", "proved", "value_word"]
@@ -31,4 +32,5 @@ def proved(result: Result) -> str:
         return f"gain between {solution.gain[0]:.6g} and {solution.gain[1]:.6g}"
     if not math.isfinite(solution.error_bound):
         return "no error bound is proved"
-    return f"|V − V*| ≤ {solution.error_bound:.2g}"
+    exact = "V_π" if EVALUATED in solution.criterion else "V*"
+    return f"|V − {exact}| ≤ {solution.error_bound:.2g}"

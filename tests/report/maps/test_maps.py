@@ -15,6 +15,7 @@ pytest.importorskip("matplotlib")
 
 import ooc_mdp
 from ooc_mdp.errors import InputError, MissingExtraError, OptionsError
+from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.solution import Certificate
 from ooc_mdp.report.maps.paths import panel_of_samples, read_paths, with_gaps
 from ooc_mdp.report.maps.slices import GridAxis, plan_slices
@@ -109,6 +110,11 @@ def test_relative_values_are_not_called_values_within_a_bound():
     assert "relative value of" in figure.get_suptitle()
     assert "gain between 1 and 1.5" in figure.get_suptitle()
     assert "V*" not in figure.get_suptitle()
+
+
+def test_the_value_of_a_given_policy_is_not_called_the_best_one():
+    criterion = {"criterion": "discounted", "discount": 0.9, EVALUATED: "0" * 64}
+    assert "|V − V_π| ≤ 0.001" in ooc_mdp.plot_result(made_result((6, 5), criterion=criterion)).get_suptitle()
 
 
 def test_states_that_are_no_grid_are_drawn_as_sorted_values_and_shares():
