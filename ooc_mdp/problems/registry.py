@@ -19,7 +19,7 @@ from ooc_mdp.problems.parameters import Parameter, parse_parameters
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.quoting import quote
 
-__all__ = ["PROBLEMS", "Problem", "ProblemEntry", "built_in_problem", "make_problem"]
+__all__ = ["PROBLEMS", "Problem", "ProblemEntry", "built_in_problem", "make_problem", "registered_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,28 @@ def built_in_problem(name: str, parameters: Mapping[str, Parameter]) -> Problem:
     if twice:
         said = ", ".join(f"{n} = {sizes[n]}" for n in twice)
         raise OptionsError(f"the name {quote(name)} already says {said}; leave it out of the parameters")
-    if problem not in PROBLEMS:
-        raise OptionsError(
-            f"there is no problem {quote(name)}; there are {', '.join(PROBLEMS)},"
-            " short names such as GW-512x4, GW-512x512x4 and QK-100, and control problems in .py files"
-        )
+    _check_registered(problem, name)
     if "grid" in given and not PROBLEMS[problem].grid:
         with_grid = ", ".join(n for n, entry in PROBLEMS.items() if entry.grid)
         raise OptionsError(
             f"problem {problem!r} takes no grid; these do: {with_grid}, and control problems in .py files"
         )
     return PROBLEMS[problem].make(problem, sizes | given)
+
+
+def registered_name(name: str) -> str:
+    """The name in `PROBLEMS` of a problem that is called by it or by a short name; raises OptionsError."""
+    problem, _ = _parsed(name)
+    _check_registered(problem, name)
+    return problem
+
+
+def _check_registered(problem: str, name: str) -> None:
+    if problem not in PROBLEMS:
+        raise OptionsError(
+            f"there is no problem {quote(name)}; there are {', '.join(PROBLEMS)},"
+            " short names such as GW-512x4, GW-512x512x4 and QK-100, and control problems in .py files"
+        )
 
 
 def _parsed(name: str) -> tuple[str, dict[str, Parameter]]:

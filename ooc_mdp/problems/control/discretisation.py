@@ -28,7 +28,7 @@ from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states
 from ooc_mdp.problems.problem import LabelFunction, RowBounds
 from ooc_mdp.quoting import quote, shorten
 
-__all__ = ["DiscretisationOptions", "DiscretisedProblem", "discretise"]
+__all__ = ["DiscretisationOptions", "DiscretisedProblem", "discretise", "own_grid"]
 
 _MAX_STATES = 2**62
 _LONGEST_DURATION = float(np.finfo(np.float32).max)
@@ -267,7 +267,7 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
     if both:
         raise OptionsError(f"problem {problem.name!r} calls a parameter {both[0]!r}, which the grid has; rename it")
     shown = {
-        "grid": ",".join(map(str, _own_grid(problem))),
+        "grid": ",".join(map(str, own_grid(problem))),
         "max_step": problem.max_step,
         "max_duration": problem.max_duration,
     }
@@ -293,7 +293,7 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
 
 def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
     """Points along each axis: those of the text, or the problem's own."""
-    shape = _shape(problem, text) if text else _own_grid(problem)
+    shape = _shape(problem, text) if text else own_grid(problem)
     for axis, n in zip(problem.axes, shape, strict=True):
         least = 3 if axis.periodic else 2
         if n < least:
@@ -301,7 +301,7 @@ def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
     return shape
 
 
-def _own_grid(problem: ControlProblem) -> tuple[int, ...]:
+def own_grid(problem: ControlProblem) -> tuple[int, ...]:
     """Points along each axis where nobody says how many."""
     return problem.default_grid or (100,) * len(problem.axes)
 
