@@ -132,20 +132,28 @@ class RunFiles:
 
     csv: Annotated[Path | None, typer.Option(help="CSV file for every sample.")] = None
     plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None
+    plot_axes: Annotated[
+        str | None, typer.Option(metavar="X,Y", help="Axes of the plane in the plot.  [default: the first two]")
+    ] = None
     animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None
     overwrite: OverwriteOption = False
 
     def check(self, seconds: float, sources: list[Path]) -> None:
         """Check, before the runs, that all files can be written after them, and none is one that is read."""
         from ooc_mdp.report.animation import check_animation
-        from ooc_mdp.report.trajectory_plot import check_trajectory_plot
+        from ooc_mdp.report.figures import check_plot_file
         from ooc_mdp.store.atomic_file import check_output_files
 
         check_output_files(self.csv, self.plot, self.animation, overwrite=self.overwrite, sources=sources)
         if self.plot is not None:
-            check_trajectory_plot(self.plot)
+            check_plot_file(self.plot)
         if self.animation is not None:
             check_animation(self.animation, seconds)
+
+    @property
+    def axes(self) -> list[str] | None:
+        """Names of the axes of the plot's plane."""
+        return None if self.plot_axes is None else [name.strip() for name in self.plot_axes.split(",")]
 
     def write(self, simulation: Simulation, values: FloatArray) -> None:
         """Write the files that were asked for, each even where another fails; StoreError names all that failed."""
@@ -156,7 +164,7 @@ class RunFiles:
         failed = []
         for file, write in (
             (self.csv, write_trajectories),
-            (self.plot, partial(plot_trajectories, values=values)),
+            (self.plot, partial(plot_trajectories, values=values, axes=self.axes)),
             (self.animation, animate),
         ):
             try:
@@ -211,6 +219,7 @@ def simulate(
         return
     from ooc_mdp import api
     from ooc_mdp.report.terminal import print_note
+    from ooc_mdp.report.trajectory_plot import plotted_axes
     from ooc_mdp.report.trajectory_table import print_simulation
     from ooc_mdp.simulation import problem_of
 
@@ -218,6 +227,7 @@ def simulate(
     files.check(options.duration, [] if problem is None else [Path(problem)])
     opened = api.open_result(place)
     discretised = problem_of(opened, problem, trust, note=print_note)
+    plotted_axes(discretised.problem, files.axes)
     simulation = api.simulate(
         opened,
         start or [],

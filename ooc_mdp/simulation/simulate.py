@@ -129,7 +129,15 @@ def simulate(
                 f"problem {problem.name!r}: {type(error).__name__}: {error} in its functions on the way from the start "
                 f"{place}; correct them there, or simulate from other starts"
             ) from error
-    return Simulation(problem, options, tuple(runs), prepared.has_goal, float(values.max() - values.min()))
+    return Simulation(
+        problem,
+        options,
+        tuple(runs),
+        prepared.has_goal,
+        float(values.max() - values.min()),
+        prepared.feedback.sign,
+        prepared.feedback.goal_is_end,
+    )
 
 
 def _prepare(

@@ -127,6 +127,10 @@ class Simulation:
     """Whether there is a goal to be reached (see :mod:`ooc_mdp.simulation.simulate`)."""
     value_range: float = 0.0
     """Largest minus least value of all states."""
+    sign: float = 1.0
+    """1 where rewards are maximised, -1 where they are costs to be minimised."""
+    goal_is_end: bool = False
+    """Whether the goal is to end without a further cost; it is then not stated by the problem."""
 
     def warnings(self) -> list[str]:
         """What makes the values doubtful, in sentences: returns that are far from them."""

@@ -103,6 +103,19 @@ def test_a_plot_counts_successes_where_there_is_a_goal(car, tmp_path):
     assert "of 1 starts succeed" in (tmp_path / "a.svg").read_text()
 
 
+def test_the_plane_of_a_plot_takes_any_two_axes(car, tmp_path):
+    assert (
+        ooc(
+            "simulate", car, "--start", "0.8,0.5", "--plot", tmp_path / "a.svg", "--plot-axes", "velocity,position"
+        ).status
+        == 0
+    )
+    ticks = (tmp_path / "a.svg").read_text()
+    assert ticks.rindex("velocity (m/s)") < ticks.rindex("position (m)"), "the label across is drawn first"
+    wrong = refused("simulate", car, "--plot", tmp_path / "b.svg", "--plot-axes", "velocity,height")
+    assert "'velocity,height'; give two different ones of position, velocity" in wrong
+
+
 def test_what_cannot_be_drawn_is_refused_before_the_runs(pendulum, tmp_path):
     assert ".png, .svg, .pdf" in refused("simulate", pendulum, "--plot", tmp_path / "a.jpg")
     assert ".gif or .mp4" in refused("simulate", pendulum, "--animation", tmp_path / "a.avi")
@@ -167,10 +180,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_result_is_read(wron
 
 def test_without_matplotlib_the_message_names_the_extra(monkeypatch, tmp_path):
     from ooc_mdp.report.animation import check_animation
-    from ooc_mdp.report.trajectory_plot import check_trajectory_plot
+    from ooc_mdp.report.figures import check_plot_file
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
-        check_trajectory_plot(tmp_path / "a.png")
+        check_plot_file(tmp_path / "a.png")
     with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
         check_animation(tmp_path / "a.gif", 1.0)
