@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.properties.criterion import Reachability, RewardToGoal
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
-    from ooc_mdp.reporting import plot_result, write_report
+    from ooc_mdp.reporting import animate_solve, plot_result, write_report
     from ooc_mdp.reward_tables import with_rewards
     from ooc_mdp.row_tables import StoreBuilder, from_rows
     from ooc_mdp.simulation.returns import Returns
@@ -64,6 +64,7 @@ __all__ = [
     "TotalReward",
     "UndefinedTotalError",
     "__version__",
+    "animate_solve",
     "cache_sweep",
     "convert",
     "from_arrays",
@@ -110,7 +111,7 @@ _ROOMS = {
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.properties.criterion": ("Reachability", "RewardToGoal"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
-    "ooc_mdp.reporting": ("plot_result", "write_report"),
+    "ooc_mdp.reporting": ("animate_solve", "plot_result", "write_report"),
     "ooc_mdp.reward_tables": ("with_rewards",),
     "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
     "ooc_mdp.simulation.returns": ("Returns",),

@@ -1,4 +1,4 @@
-"""The Python interface of reports and pictures: `write_report`, `plot_result`.
+"""The Python interface of reports, pictures and animations: `write_report`, `plot_result`, `animate_solve`.
 
 >>> import ooc_mdp
 >>> ooc_mdp.write_report("car.result", "car.html")  # doctest: +SKIP
@@ -12,17 +12,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_mdp.arguments import FLAG, PATH, RESULT, TABLE, TEXT, Kind, check_types, maybe, real_number
+from ooc_mdp.arguments import FLAG, FUNCTION, PATH, RESULT, TABLE, TEXT, Kind, check_types, either, maybe, real_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote
 from ooc_mdp.tables import AnyPath, open_store
 
 if TYPE_CHECKING:
+    from ooc_mdp.events import Watcher
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
+    from ooc_mdp.report.cache_trace import AccessTrace
     from ooc_mdp.store.result import Result
 
-__all__ = ["plot_result", "write_report"]
+__all__ = ["animate_solve", "plot_result", "write_report"]
 
 _AXES = Kind(
     lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
@@ -170,6 +172,85 @@ def plot_result(
     if target is not None:
         figures.save_figure(figure, target, overwrite=overwrite)
     return figure
+
+
+@check_types(
+    solve=RESULT,
+    file=PATH,
+    of=maybe(either(PATH, "Result", "Solution", "Table")),
+    axes=maybe(_AXES),
+    shown=TEXT,
+    overwrite=FLAG,
+    progress=maybe(FUNCTION),
+)
+def animate_solve(
+    solve: Result | Solution | AnyPath,
+    file: AnyPath,
+    *,
+    of: Result | Solution | Table | AnyPath | None = None,
+    axes: Sequence[str] | None = None,
+    shown: str = "order",
+    seconds: float = 12.0,
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+) -> None:
+    """Animate the order in which a solve visited its partitions, over two axes of the grid.
+
+    Parameters
+    ----------
+    solve : the trace that a solve wrote, which has every visit; or a result, which has the first and the last visit of
+        each partition.
+    file : ends in .gif or .mp4.
+    of : the store or a result of the table, where `solve` is a trace: it places the partitions on the grid. Without it
+        they are drawn in rows by their number.
+    axes : names of the axes across and up; of the partitions behind a point of this plane the latest visit is shown.
+    shown : "order", the visits since the last one of each partition; "visits", how many there were; or "bound", on the
+        residual (of a trace).
+    seconds : length of the animation.
+    overwrite : replace an existing file.
+    progress : called with the name of the step, the frames drawn and their number.
+
+    Raises
+    ------
+    OptionsError : an axis does not exist; trace and `of` are of different tables; the file has another suffix.
+    InputError : the trace is malformed.
+    MissingExtraError : matplotlib is not installed (the extra `plot`).
+    StoreError : a result or store is missing or damaged; the file exists or cannot be written.
+    """
+    from ooc_mdp.report import visited_tables
+    from ooc_mdp.report.order_animation import animate_visits, check_order_animation
+    from ooc_mdp.store.atomic_file import check_output_files
+
+    target, length = Path(file), real_number("animate_solve: seconds", seconds)
+    check_order_animation(target, length)
+    check_output_files(target, overwrite=overwrite)
+    if shown not in ("order", "visits", "bound"):
+        raise OptionsError(f"animate_solve: shown is {quote(shown)}; give 'order', 'visits' or 'bound'")
+    visits, title, plane = visited_tables.visits_of(_visited(solve), of if of is None else _placed(of), axes)
+    watched = {} if progress is None else {"progress": progress}
+    animate_visits(visits, plane, title, target, figure=shown, seconds=length, overwrite=overwrite, **watched)  # type: ignore[arg-type]
+
+
+def _visited(solve: Result | Solution | AnyPath) -> Result | AccessTrace:
+    """What a path names: a result, or else a trace."""
+    from ooc_mdp.report.cache_trace import read_trace
+    from ooc_mdp.store.result import is_result
+
+    if isinstance(solve, str | PathLike) and not is_result(Path(solve)):
+        return read_trace(Path(solve))
+    return _opened(solve, None)
+
+
+def _placed(of: Result | Solution | Table | AnyPath) -> Result | Table:
+    """The store or result that places partitions on a grid."""
+    from ooc_mdp.model.table import Table
+    from ooc_mdp.store.result import is_result
+
+    if isinstance(of, Table):
+        return of
+    if isinstance(of, str | PathLike) and not is_result(Path(of)):
+        return open_store(of)
+    return _opened(of, None)
 
 
 def to_xarray(result: Result | Solution, group: str | None) -> Any:

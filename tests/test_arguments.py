@@ -70,6 +70,7 @@ OWN = {
     "simulate": dict.fromkeys(("duration", "period", "cell_fraction", "hold_time", "sample", "cells"), "float")
     | {"continue_after_end": "true"},
     "solve": {"initial": "none text list array"},
+    "animate_solve": {"shown": "text", "axes": "list", "solve": "text", "of": "none text", "seconds": "float"},
     "plot_result": {"shown": "text", "axes": "list", "slices": "dict", "paths": "text"},
 }
 
@@ -94,6 +95,7 @@ def one_action(states: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def calls(place: Path) -> dict[str, tuple[Any, ...]]:
     return {
+        "animate_solve": (place / "r", place / "r.gif"),
         "cache_sweep": (place / "s", 0.9),
         "convert": (place / "m.txt", place / "new"),
         "from_arrays": (np.ones((1, 2, 2)) / 2, np.ones(2)),

@@ -1,9 +1,9 @@
-"""Commands that show a result: report and plot."""
+"""Commands that show a result or a trace: animate, plot, report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,7 @@ from ooc_mdp.cli.options import OverwriteOption
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote
 
-__all__ = ["plot", "report"]
+__all__ = ["animate", "plot", "report"]
 
 
 @app.command()
@@ -98,6 +98,46 @@ def plot(
         contours=contours,
         overwrite=overwrite,
     )
+    print_line(file)
+
+
+@app.command()
+def animate(
+    solve: Annotated[Path, typer.Argument(metavar="TRACE|RESULT", help="File of solve --trace, or a result.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=".gif or .mp4 to write.  [default: TRACE or RESULT with .gif]")
+    ] = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE|RESULT", help="Table of the trace, which places its partitions on the grid."),
+    ] = None,
+    axes: Annotated[
+        str | None, typer.Option(metavar="X,Y", help="Names of the axes across and up.  [default: the first two]")
+    ] = None,
+    shown: Annotated[
+        Literal["order", "visits", "bound"],
+        typer.Option(
+            "--show",
+            help="Colours: visits since a partition's last one, how many it had, or its bound (of a trace).",
+        ),
+    ] = "order",
+    seconds: Annotated[float, typer.Option(help="Length of the animation.")] = 12.0,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Animate the order in which a solve visits its partitions, as GIF or MP4.
+
+    A trace has every visit; a result the first and the last one of each partition. Frames are equal numbers of visits
+    apart, so that methods can be compared whatever their speed.
+    """
+    from ooc_mdp.report.progress import ProgressBar
+    from ooc_mdp.report.terminal import print_line
+    from ooc_mdp.reporting import animate_solve
+
+    default = solve.with_suffix(".gif") if solve.suffix == ".csv" else _beside(solve, ".gif")
+    file = default if output is None else output
+    names = None if axes is None else [name.strip() for name in axes.split(",")]
+    with ProgressBar() as bar:
+        animate_solve(solve, file, of=of, axes=names, shown=shown, seconds=seconds, overwrite=overwrite, progress=bar)
     print_line(file)
 
 

@@ -20,7 +20,7 @@ from ooc_mdp.problems.control.definition import Axis, ControlProblem, State
 from ooc_mdp.simulation import Simulation
 from ooc_mdp.store.atomic_file import atomic_file
 
-__all__ = ["ANIMATION_FORMATS", "Drawing", "animate", "check_animation"]
+__all__ = ["ANIMATION_FORMATS", "Drawing", "animate", "animation_classes", "check_animation", "check_animation_file"]
 
 ANIMATION_FORMATS = (".gif", ".mp4")
 
@@ -131,14 +131,26 @@ def check_animation(file: Path, seconds: float) -> None:
     MissingExtraError : matplotlib or Pillow is not installed.
     StoreError : ffmpeg is not there for MP4.
     """
-    if file.suffix not in ANIMATION_FORMATS:
-        raise OptionsError(f"cannot animate to {file.name}: the name must end in {' or '.join(ANIMATION_FORMATS)}")
+    check_animation_file(file)
     if seconds * _FRAMES_PER_SECOND > _MAX_FRAMES:
         raise OptionsError(
             f"{seconds:g} seconds are too long for an animation; give --duration {_MAX_FRAMES // _FRAMES_PER_SECOND}"
             f" or less"
         )
-    _, writers = _matplotlib()
+
+
+def check_animation_file(file: Path) -> None:
+    """Refuse a file that no animation can be written to.
+
+    Raises
+    ------
+    OptionsError : the suffix is none of ANIMATION_FORMATS.
+    MissingExtraError : matplotlib or Pillow is not installed.
+    StoreError : ffmpeg is not there for MP4.
+    """
+    if file.suffix not in ANIMATION_FORMATS:
+        raise OptionsError(f"cannot animate to {file.name}: the name must end in {' or '.join(ANIMATION_FORMATS)}")
+    _, writers = animation_classes()
     if file.suffix == ".mp4" and not writers.is_available("ffmpeg"):
         raise StoreError(f"{file} cannot be written: the program ffmpeg is not installed; name a .gif")
 
@@ -155,7 +167,7 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
     problem = simulation.problem.problem
     check_animation(file, trajectory.duration)
     drawing = _drawing(problem)
-    new_figure, writers = _matplotlib()
+    new_figure, writers = animation_classes()
     figure = new_figure(figsize=(5.0, 5.0), layout="constrained", dpi=80)
     panel = figure.subplots()
     panel.set_aspect("equal")
@@ -171,7 +183,13 @@ def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool
             writer.grab_frame()
 
 
-def _matplotlib() -> tuple[Any, Any]:
+def animation_classes() -> tuple[Any, Any]:
+    """A function that makes figures of matplotlib without a window, and its writers of animations.
+
+    Raises
+    ------
+    MissingExtraError : matplotlib or Pillow is not installed.
+    """
     try:
         import PIL  # noqa: F401  (matplotlib's own dependency; its writer imports it)
         from matplotlib.animation import writers

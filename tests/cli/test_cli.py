@@ -16,7 +16,7 @@ from ooc_mdp.store.seal import digest_of
 
 COMMANDS = (
     "convert", "generate", "solve", "inspect", "check", "verify", "export", "cache-curve", "cache-sweep", "simulate",
-    "kernels", "report", "plot", "problems",
+    "kernels", "report", "plot", "problems", "animate",
 )  # fmt: skip
 FIGURES = {
     "outcome", "method", "error_bound", "residual_bound", "n_states", "n_partitions", "cache_bytes", "table_bytes",
