@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from ooc_mdp.cli.help_pages import GroupedCommand, commands_by_purpose, first_sentence
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import printable, shorten
 
 __all__ = ["RENAMED", "RENAMED_COMMANDS", "app"]
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
 _PARTITIONS = {"--block-shape": "--partition-shape", "--blocks": "--partition-grid"}
 RENAMED: dict[str, dict[str, str]] = {
@@ -70,6 +74,13 @@ class _Commands(TyperGroup):
             raise OptionsError(f"{cmd_name} is now called {RENAMED_COMMANDS[cmd_name]}")
         return super().get_command(ctx, cmd_name)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by what they are for, each with its first sentence in full."""
+        for heading, names in commands_by_purpose(self.list_commands(ctx)).items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl([(name, first_sentence(command.help)) for name, command in commands])
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -86,10 +97,19 @@ class _Commands(TyperGroup):
             raise OptionsError(f"there is no option {old}; did you mean {meant[0]}?") from error
 
 
-app = typer.Typer(
+class _Application(typer.Typer):
+    """The application, whose commands all have pages of help with headings and examples."""
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
+    ) -> Callable[[CommandFunction], CommandFunction]:
+        """As Typer's."""
+        return super().command(name, cls=cls or GroupedCommand, **options)
+
+
+app = _Application(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Solve Markov decision processes whose transition tables are larger than memory, to a proved error.",

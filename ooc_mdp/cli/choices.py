@@ -20,9 +20,9 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
 from ooc_mdp.backends.device_kernels import DEVICE_KERNELS
+from ooc_mdp.cli.help_pages import GroupedCommand
 from ooc_mdp.criteria import QUESTIONS, asked_criterion
 from ooc_mdp.distributed.placement import PLACEMENTS
 from ooc_mdp.errors import OptionsError
@@ -89,24 +89,6 @@ def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
             )
         )
     return parameters
-
-
-class GroupedCommand(TyperCommand):
-    """A command whose help lists its options by heading."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """List arguments first, then options without a heading, then each heading in the order of its first option."""
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
-                heading = getattr(parameter, "rich_help_panel", None) or usual
-                sections.setdefault(heading, []).append(record)
-        for heading, records in sections.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
 
 
 def option_field(
