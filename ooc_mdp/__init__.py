@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ooc_mdp.model.q_values import QValues
     from ooc_mdp.model.solution import Certificate, Outcome, Solution
     from ooc_mdp.model.statistics import SolveStatistics
+    from ooc_mdp.planning import plan
     from ooc_mdp.problems.control.definition import Axis, ControlProblem
     from ooc_mdp.properties.criterion import Reachability, RewardToGoal
     from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep, SameAccesses
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ooc_mdp.reward_tables import with_rewards
     from ooc_mdp.row_tables import StoreBuilder, from_rows
     from ooc_mdp.simulation.returns import Returns
+    from ooc_mdp.solver.forecast import Passes, SolveForecast
 
 __all__ = [
     "AverageReward",
@@ -51,12 +53,14 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "Outcome",
+    "Passes",
     "QValues",
     "Reachability",
     "Returns",
     "RewardToGoal",
     "SameAccesses",
     "Solution",
+    "SolveForecast",
     "SolveStatistics",
     "StateRows",
     "StoreBuilder",
@@ -74,6 +78,7 @@ __all__ = [
     "open_problem",
     "open_result",
     "open_store",
+    "plan",
     "plot_result",
     "q_values",
     "simulate",
@@ -108,6 +113,7 @@ _ROOMS = {
     "ooc_mdp.model.q_values": ("QValues",),
     "ooc_mdp.model.solution": ("Certificate", "Outcome", "Solution"),
     "ooc_mdp.model.statistics": ("SolveStatistics",),
+    "ooc_mdp.planning": ("plan",),
     "ooc_mdp.problems.control.definition": ("Axis", "ControlProblem"),
     "ooc_mdp.properties.criterion": ("Reachability", "RewardToGoal"),
     "ooc_mdp.report.cache_sweep": ("CachePoint", "CacheSweep", "SameAccesses"),
@@ -115,6 +121,7 @@ _ROOMS = {
     "ooc_mdp.reward_tables": ("with_rewards",),
     "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
     "ooc_mdp.simulation.returns": ("Returns",),
+    "ooc_mdp.solver.forecast": ("Passes", "SolveForecast"),
 }
 
 

@@ -14,7 +14,7 @@ from ooc_mdp.arguments import MOST, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote
 
-__all__ = ["CacheSize", "format_bytes", "parse_bytes"]
+__all__ = ["CacheSize", "format_bytes", "format_seconds", "parse_bytes"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
     "kib": 1 << 10,
@@ -60,6 +60,16 @@ def format_bytes(size: int | float) -> str:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.2f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time for people: "320 ms", "2.5 seconds", "9.1 hours"."""
+    if seconds < 1.0:
+        return "less than 1 ms" if seconds < 1e-3 else f"{1000 * seconds:.0f} ms"
+    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.1f} seconds"
 
 
 @dataclass(frozen=True, slots=True)

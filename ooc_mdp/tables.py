@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from ooc_mdp.events import Watcher
     from ooc_mdp.io.conversion.executor import Executor
+    from ooc_mdp.io.conversion.generation_estimate import GenerationEstimate
     from ooc_mdp.io.recomputed_table import RecomputedTable
+    from ooc_mdp.runtime.room import Room
     from ooc_mdp.store import Store
     from ooc_mdp.store.reward_store import RewardStore
 
@@ -244,6 +246,34 @@ def generate(
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
     finally:
         problem.source.close()
+
+
+def plan_generation(
+    name: AnyPath,
+    store: AnyPath,
+    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
+    *,
+    virtual: bool = False,
+    device: str = "auto",
+    workers: int | None = None,
+    note: Callable[[str], None] | None = None,
+    **table: Unpack[TableKeywords],
+) -> tuple[GenerationEstimate, Room]:
+    """What :func:`generate` estimates before it begins, and what is free at the place of the store.
+
+    Raises
+    ------
+    OptionsError, InputError, MissingExtraError : as of :func:`generate`, but not for what does not fit.
+    """
+    from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.io.conversion.generation_estimate import estimate_generation
+    from ooc_mdp.problems.registry import make_problem
+    from ooc_mdp.runtime.room import Room
+
+    problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
+    room = Room.at(Path(store))
+    options = options_of(table, default_dtype=problem.default_dtype)
+    return estimate_generation(problem, options, room, virtual=virtual, workers=workers), room
 
 
 @check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))

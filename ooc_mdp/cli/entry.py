@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ooc_mdp.cli import kernels, measuring, problems, reports, results, solving, stores  # noqa: F401  (they add their commands)
+from ooc_mdp.cli import kernels, measuring, planning, problems, reports, results, solving, stores  # noqa: F401  (they add their commands)
 from ooc_mdp.cli.application import app
 from ooc_mdp.errors import OocMdpError, system_remedy
 from ooc_mdp.quoting import printable, shorten

@@ -54,6 +54,9 @@ def generate(
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Store no tables: each partition is computed when it is loaded.")
     ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what it would take, from a sample, and write nothing.")
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Begin although it takes more than an hour or 80% of the free disk.")
     ] = False,
@@ -64,6 +67,14 @@ def generate(
     With --virtual the store is a small directory that says how each partition is computed. Disk, memory and time are
     estimated from a sample first: what cannot fit is refused, what is large asks for --yes.
     """
+    if plan:
+        from ooc_mdp.cli.planning import given_options, show_generation
+
+        options = [*given_options(problem), *given_options(table), *(["--virtual"] if virtual else [])]
+        show_generation(
+            name, Path(store), problem, table, as_json=as_json, options=options, virtual=virtual, device=device
+        )
+        return
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.report.terminal import print_note

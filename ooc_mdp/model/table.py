@@ -188,6 +188,10 @@ class Table(ABC):
         """Labels and reward models that are kept beside the table."""
         return NO_ANNOTATIONS
 
+    def pass_bytes(self) -> int:
+        """Bytes that are read from disk where each partition is loaded once; 0 where none are."""
+        return 0
+
     def load_code(self) -> None:
         """Load the compiled loops that reading takes, so that a memory plan counts them; reads nothing."""
         return
@@ -237,6 +241,10 @@ class DerivedTable(Table):
     def annotations(self) -> Annotations:
         """Those of the other table."""
         return self.base.annotations
+
+    def pass_bytes(self) -> int:
+        """As the other table."""
+        return self.base.pass_bytes()
 
     def load_code(self) -> None:
         """As the other table."""

@@ -14,7 +14,8 @@ from rich.table import Table
 from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.solution import MAX_INITIAL, Outcome
 from ooc_mdp.options import format_bytes
-from ooc_mdp.quoting import printable, shorten
+from ooc_mdp.quoting import printable
+from ooc_mdp.report.rows import print_rows
 
 __all__ = [
     "print_checkpoint",
@@ -36,29 +37,6 @@ _MOST_INITIAL = 6
 """Initial states that have a row of their own."""
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or pipe."""
-_CELL_CHARACTERS = 1000
-"""Of one cell, which may hold an attribute of a file; --json has all of it."""
-
-
-def _cell(text: str) -> str:
-    return printable(shorten(text, _CELL_CHARACTERS))
-
-
-def _print_rows(title: str, rows: list[tuple[str, str]]) -> None:
-    """Two columns: folded to the width of a terminal, whole lines in a file or pipe."""
-    title, rows = _cell(title), [(_cell(name), _cell(text)) for name, text in rows]
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        width = max(len(name) for name, _ in rows) + 1
-        lines = [title] if title else []
-        print("\n".join([*lines, *(f"{name:{width}}{text}" for name, text in rows)]))
-        return
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
 
 
 def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | None) -> None:
@@ -73,7 +51,7 @@ def print_solution(figures: dict[str, Any], outcome: Outcome, output: Path | Non
         result = f"none yet; the checkpoint is {checkpoint}"
         if not checkpoint.exists():
             message, result = message.partition(";")[0], "none, and no checkpoint: nothing to continue from yet"
-    _print_rows("", [*_initial_rows(figures["initial"]), *_solution_rows(figures, message), ("result", result)])
+    print_rows("", [*_initial_rows(figures["initial"]), *_solution_rows(figures, message), ("result", result)])
     if figures["workers"]:
         print_workers(figures["workers"])
 
@@ -119,7 +97,7 @@ def print_result(facts: dict[str, Any], option: str) -> None:
     rows.append(("written", f"{facts['written']} by version {facts['version']}"))
     if facts["geometry"]:
         rows.append(("geometry", _geometry(facts["geometry"])))
-    _print_rows(f"{facts['path']}: the result of a solve", [*rows, *_origin(facts["provenance"])])
+    print_rows(f"{facts['path']}: the result of a solve", [*rows, *_origin(facts["provenance"])])
     if facts["workers"]:
         print_workers(facts["workers"])
 
@@ -133,7 +111,7 @@ def print_checkpoint(facts: dict[str, Any], option: str) -> None:
         ("written", facts["written"]),
         *((name, str(value)) for name, value in statistics.items() if name != "workers"),
     ]
-    _print_rows(f"{facts['path']}: the checkpoint of a solve", rows)
+    print_rows(f"{facts['path']}: the checkpoint of a solve", rows)
 
 
 def _solution_rows(figures: dict[str, Any], message: str) -> list[tuple[str, str]]:
@@ -291,7 +269,7 @@ def print_inspection(facts: dict[str, Any]) -> None:
         rows.append(("reward models", ", ".join(named)))
     if facts["geometry"]:
         rows.append(("geometry", _geometry(facts["geometry"])))
-    _print_rows(facts["path"], [*rows, *_origin(facts["provenance"])])
+    print_rows(facts["path"], [*rows, *_origin(facts["provenance"])])
 
 
 def _variable(name: str, variable: dict[str, Any]) -> str:
@@ -338,7 +316,7 @@ def print_verification(figures: dict[str, Any]) -> None:
         *([("violated", ", ".join(figures["violated_claims"]))] if figures["violated_claims"] else []),
         ("read", format_bytes(figures["bytes_read"])),
     ]
-    _print_rows("", rows)
+    print_rows("", rows)
 
 
 def print_returns(figures: dict[str, Any]) -> None:
@@ -354,4 +332,4 @@ def print_returns(figures: dict[str, Any]) -> None:
         ("ended", f"{figures['ended']:,} runs; of the mean {figures['remaining']:.6g} is the value of last states"),
         ("loads", f"{figures['loads']:,} partitions"),
     ]
-    _print_rows("", rows)
+    print_rows("", rows)

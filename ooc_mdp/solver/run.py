@@ -24,7 +24,7 @@ from ooc_mdp.solver.initial import InitialValues
 from ooc_mdp.solver.output import Output, Snapshot, open_output
 from ooc_mdp.solver.session import Clock, Progressing, Session
 
-__all__ = ["Engine", "Job", "Task", "run_solve", "run_steps"]
+__all__ = ["Engine", "Job", "Task", "Trial", "run_solve", "run_steps", "run_trial"]
 
 
 class Task(Protocol):
@@ -44,6 +44,16 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """The first seconds of a solve, of which nothing is kept."""
+
+    seconds: float
+    """Of work, preparations excluded."""
+    writes: bool
+    """Whether the solve that is planned writes checkpoints and a result."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What a solve is to do, with its output checked and locked."""
 
@@ -55,11 +65,13 @@ class Job:
     """Gets what must be closed after the solve."""
     watch: SolveWatcher | None
     note: Callable[[str], None]
+    trial: Trial | None = None
+    """None for a solve."""
 
     @property
     def writes(self) -> bool:
-        """Whether checkpoints and a result are written."""
-        return self.output.path is not None
+        """Whether the memory plan counts what writing checkpoints and a result takes."""
+        return self.output.path is not None if self.trial is None else self.trial.writes
 
     def await_signals(self) -> Callable[[], bool]:
         """From now on signals are noted instead of raised; returns what tells whether one has arrived."""
@@ -67,7 +79,16 @@ class Job:
 
     def session(self, interrupted: Callable[[], bool], clock: Clock | None = None) -> Session:
         """From now on the time limit counts."""
-        return Session(self.output, self.run, watch=self.watch, note=self.note, interrupted=interrupted, clock=clock)
+        trial = None if self.trial is None else self.trial.seconds
+        return Session(
+            self.output,
+            self.run,
+            watch=self.watch,
+            note=self.note,
+            interrupted=interrupted,
+            clock=clock,
+            trial=trial,
+        )
 
 
 class Engine(Protocol):
@@ -138,6 +159,26 @@ def run_solve(
 
         written = table if evaluated is None else evaluated.base
         return output.finish(written, outcome, task.snapshot, conclude)
+
+
+def run_trial(
+    table: Table, options: SolveOptions, engine: Engine, trial: Trial, note: Callable[[str], None] = lambda _: None
+) -> Solution:
+    """Plan and begin a solve as :func:`run_solve` does, and end it after some seconds of work; nothing is written.
+
+    Returns
+    -------
+    Solution : its memory plan is that of the solve; its statistics are those of the first seconds.
+
+    Raises
+    ------
+    OptionsError, StoreError, MemoryBudgetError : as the solve raises them.
+    """
+    run = RunOptions()
+    engine.check(options, run)
+    with open_output(table, options.question, run, note, None) as output, ExitStack() as stack:
+        task = engine.begin(Job(table, options, run, output, stack, None, note, trial))
+        return task.conclude(task.run())
 
 
 def run_steps(work: Progressing, steps: Generator[None, None, Outcome], session: Session) -> Outcome:

@@ -121,6 +121,7 @@ class Session:
     note : called with sentences about the course of the solve.
     interrupted : whether a signal has asked the solve to end.
     clock : by default one that begins now.
+    trial : seconds of work after which a trial ends, preparations excluded; None for a solve.
     """
 
     def __init__(
@@ -132,11 +133,14 @@ class Session:
         note: Callable[[str], None] = lambda _: None,
         interrupted: Callable[[], bool] = lambda: False,
         clock: Clock | None = None,
+        trial: float | None = None,
     ) -> None:
         self.output, self.clock = output or Output(), clock or Clock()
         self.note, self._watch, self._interrupted = note, watch, interrupted
         run = run or RunOptions()
-        self.checkpoint_interval, self._time_limit = run.checkpoint_interval, run.time_limit
+        self.checkpoint_interval, self._time_limit, self._trial = run.checkpoint_interval, run.time_limit, trial
+        self._began = False
+        """Whether preparations are over, as of the first call of `begin`."""
         self._reported = 0.0
         self._bytes_read = 0
         """At the last report."""
@@ -146,6 +150,7 @@ class Session:
     def begin(self, earlier: float, backups: int = 0) -> None:
         """Begin to count the time of work, after so many seconds and backups of the runs that this one resumes."""
         self.clock.restart(earlier)
+        self._began = True
         self._timer.begin()
         self._saved_backups = backups
 
@@ -188,6 +193,8 @@ class Session:
         """What asks the solve to end early: a signal, or the time limit."""
         if self._interrupted():
             return Outcome.INTERRUPTED
+        if self._trial is not None and self._began and self.clock.of_this_run() >= self._trial:
+            return Outcome.TIME_LIMIT
         over = self._time_limit is not None and self.clock.since_made() >= self._time_limit
         return Outcome.TIME_LIMIT if over else None
 

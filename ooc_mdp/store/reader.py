@@ -124,6 +124,10 @@ class Store(Table):
         counts = self.facts.partition_rows, self.facts.partition_transitions, self.facts.partition_halo
         return scratch_bytes(self.fields, self.chunk_bytes, *counts)
 
+    def pass_bytes(self) -> int:
+        """Lengths of the chunks of all partitions."""
+        return int(self.chunk_bytes.sum())
+
     @cached_property
     def n_rows(self) -> int:
         """Number of (state, action) pairs."""

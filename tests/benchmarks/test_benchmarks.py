@@ -65,6 +65,18 @@ def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
 
 
 @pytest.mark.slow
+def test_plan_compares_each_figure_with_the_solve(tmp_path):
+    arguments = ("--stores", "converted:12,gridworld:12", "--caches", "30%", "--partitions", "6", "--discount", "0.8")
+    figures = figures_of("plan.py", tmp_path, *arguments, alone=True)
+    assert [solve["kind"] for solve in figures["solves"]] == ["converted", "gridworld"]
+    for solve in figures["solves"]:
+        assert solve["measured"]["peak_rss_bytes"] == solve["ratios"]["memory"] * solve["planned"]["memory_bytes"]
+        assert solve["planned"]["bytes_per_pass"] > 0
+        assert solve["passes_within"] in (True, False, None)
+    assert set(figures["missed"]) == set(figures["aims"]) == {"memory", "bytes", "seconds"}
+
+
+@pytest.mark.slow
 def test_memory_plan_takes_a_control_problem_on_a_grid(tmp_path):
     arguments = ("--problem", "mountain-car", "--grid", "60,60", "-p", "mass=1.1", "--cache", "10%", "--repeat", "1")
     figures = figures_of("memory_plan.py", tmp_path, *arguments, "--discount", "0.9", "--residual", "1e-3", alone=True)

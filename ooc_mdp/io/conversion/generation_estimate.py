@@ -5,13 +5,12 @@
     memory   a bit per state (which states others read), what is kept of each partition, partitions at work
 
 A virtual store has no chunks: its estimate is that of the first pass. Nothing is written but the sample, to a temporary
-directory. What there is of disk and memory is measured by :class:`Room` alone.
+directory. What there is of disk and memory is measured by :class:`ooc_mdp.runtime.room.Room` alone.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,12 +27,14 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.options import format_bytes
 from ooc_mdp.problems.problem import Problem
-from ooc_mdp.runtime.memory import available_bytes, resident_bytes
+from ooc_mdp.runtime.memory import resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
+from ooc_mdp.runtime.room import Room
+from ooc_mdp.sizes import format_seconds
 from ooc_mdp.store.partition_writer import PartitionWriter
 from ooc_mdp.table_options import ConvertOptions
 
-__all__ = ["GenerationEstimate", "Room", "check_generation", "confirm_generation", "estimate_generation"]
+__all__ = ["GenerationEstimate", "check_generation", "confirm_generation", "estimate_generation"]
 
 SOLVE_BYTES = (12, 24)
 """Bytes per state that a solve holds besides its cache, from the simplest method to the most demanding one."""
@@ -52,26 +53,6 @@ _FILE_SLACK = 2048
 _LONG_SECONDS = 3600.0
 _LARGE_SHARE = 0.8
 """Of the free disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Free bytes where a store is to be written; None where the system does not report them."""
-
-    disk: int | None
-    memory: int | None
-
-    @classmethod
-    def at(cls, store: Path) -> Room:
-        """Measure the file system of a store's place, and the memory of this machine."""
-        place = store.absolute()
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        try:
-            disk = shutil.disk_usage(place).free
-        except OSError:
-            return cls(None, available_bytes())
-        return cls(disk, available_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +85,21 @@ class GenerationEstimate:
         """Least and most bytes that a solve holds besides its cache."""
         return SOLVE_BYTES[0] * self.states, SOLVE_BYTES[1] * self.states
 
+    def summary(self) -> dict[str, Any]:
+        """The figures as plain values, as --json prints them."""
+        return {
+            "n_states": self.states,
+            "n_state_actions": self.rows,
+            "n_transitions": self.transitions,
+            "n_partitions": self.partitions,
+            "disk_bytes": self.disk,
+            "memory": self.buffers,
+            "memory_bytes": self.memory,
+            "seconds": self.seconds,
+            "threads": self.parallel,
+            "solve_memory_bytes": list(self.solve_memory),
+        }
+
     def sentence(self, room: Room) -> str:
         """The estimate in one line, compared with what there is."""
         least, most = map(format_bytes, self.solve_memory)
@@ -111,7 +107,7 @@ class GenerationEstimate:
         return (
             f"estimate: {self.states:,} states, {self.rows:,} rows and {self.transitions:,} transitions in "
             f"{_counted(self.partitions, 'partition')}; {disk}{format_bytes(self.memory)} of memory{_of(room.memory)}, "
-            f"{_duration(self.seconds)} on {_counted(self.parallel, 'thread')}; a solve holds "
+            f"{format_seconds(self.seconds)} on {_counted(self.parallel, 'thread')}; a solve holds "
             f"{least} to {most} besides its cache"
         )
 
@@ -122,13 +118,6 @@ def _counted(n: int, what: str) -> str:
 
 def _of(free: int | None) -> str:
     return "" if free is None else f" ({format_bytes(free)} free)"
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds:.1f} seconds" if seconds >= 1.0 else "less than a second"
 
 
 def check_generation(estimate: GenerationEstimate, room: Room, confirmed: bool) -> None:
@@ -155,7 +144,7 @@ def check_generation(estimate: GenerationEstimate, room: Room, confirmed: bool) 
         return
     reasons = []
     if estimate.seconds > _LONG_SECONDS:
-        reasons.append(f"takes about {_duration(estimate.seconds)}")
+        reasons.append(f"takes about {format_seconds(estimate.seconds)}")
     if room.disk is not None and estimate.disk > _LARGE_SHARE * room.disk:
         reasons.append(f"fills {estimate.disk / room.disk:.0%} of the free disk")
     if room.memory is not None and estimate.solve_memory[0] > room.memory:

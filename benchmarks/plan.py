@@ -1,0 +1,159 @@
+"""Compare what `ooc-mdp plan` says before a solve with what the solve then takes.
+
+Stores of five kinds, caches of several sizes. Of each, the command line plans and then solves, each in a process of its
+own, after a tiny solve of the same kind that leaves compiled loops on disk. Compared are the peak of memory, the bytes
+of a pass (bytes read / loads x partitions), the seconds of a pass, and the number of passes where the plan expects one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import measuring
+
+COMMAND_LINE = (sys.executable, "-c", "from ooc_mdp.cli import main; main()")
+AIMS = {"memory": 1.1, "bytes": 1.05, "seconds": 2.0}
+"""Ratios, above and below, within which a plan should be."""
+NOT_INCLUDED = (
+    "compiling loops for the first time: they are loaded from disk here",
+    "reading from a cold disk: files are in the system's page cache, for the plan as for the solve",
+    "an accelerator: these solves are on the CPU",
+)
+KINDS = {
+    "car": ("mountain-car", "--grid", "{0},{0}"),
+    "pendulum": ("double-pendulum", "--grid", "{0},{0},{0},{0}"),
+    "random": ("random", "--states", "{0}", "--actions", "4", "--successors", "4", "--seed", "1"),
+    "gridworld": ("GW-{0}x4", "--seed", "1"),
+}
+SIZES = "car:400,pendulum:16,random:40000,gridworld:300,converted:150"
+TINY = {"car": 8, "pendulum": 4, "random": 64, "gridworld": 8, "converted": 8}
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stores", default=SIZES, help="kind:size of each store")
+    parser.add_argument("--caches", default="10%,22%,50%,100%", help="cache sizes")
+    parser.add_argument("--discount", default="0.95")
+    parser.add_argument("--partitions", default="100", help="of each store")
+    measuring.add_common_options(parser)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    facts = {"machine": measuring.machine(options.machine_shared), "versions": measuring.versions()}
+    solves = []
+    with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
+        for kind, size in (text.split(":") for text in options.stores.split(",")):
+            tiny, store = Path(name) / f"{kind}-tiny", Path(name) / kind
+            make(kind, TINY[kind], tiny, "4")
+            make(kind, int(size), store, options.partitions)
+            for cache in options.caches.split(","):
+                solves.append(compare(kind, tiny, store, cache, options.discount))
+                show(solves[-1:])
+    print()
+    show(solves)
+    ratios = {name: [s["ratios"][name] for s in solves if s["ratios"][name] is not None] for name in AIMS}
+    figures = {
+        "aims": AIMS,
+        "missed": {name: sum(not 1 / AIMS[name] <= r <= AIMS[name] for r in found) for name, found in ratios.items()},
+        "largest_ratio": {name: max(max(r, 1 / r) for r in found) for name, found in ratios.items()},
+        "solves": solves,
+    }
+    print(f"outside of the aims {AIMS}, of {len(solves)}: {figures['missed']}")
+    measuring.write_figures("plan", options, figures, facts, NOT_INCLUDED)
+
+
+def make(kind: str, size: int, store: Path, partitions: str) -> None:
+    """Generate a store, or convert one from a file."""
+    if kind == "converted":
+        model = store.with_suffix(".tra")
+        write_model(size, model)
+        words = ["convert", str(model), str(store), "--rewards", str(model.with_suffix(".srew"))]
+    else:
+        problem, *parameters = (word.format(size) for word in KINDS[kind])
+        words = ["generate", problem, str(store), *parameters]
+    measuring.run([*COMMAND_LINE, *words, "--partitions", partitions])
+
+
+def write_model(side: int, file: Path) -> None:
+    """A grid of rooms as PRISM writes it: four moves, one step in ten goes astray; one cell in 50 pays."""
+    n, lines = side * side, []
+    for s in range(n):
+        row, column = divmod(s, side)
+        near = [(min(row + 1, side - 1), column), (max(row - 1, 0), column)]
+        near += [(row, min(column + 1, side - 1)), (row, max(column - 1, 0))]
+        for a in range(4):
+            mass: dict[int, float] = {}
+            for turn, share in ((0, 0.9), (1, 0.05), (2, 0.05)):
+                r, c = near[(a + turn) % 4]
+                mass[r * side + c] = mass.get(r * side + c, 0.0) + share
+            lines += [f"{s} {a} {t} {p!r}" for t, p in sorted(mass.items())]
+    file.write_text(f"{n} {4 * n} {len(lines)}\n" + "\n".join(lines) + "\n")
+    paying = range(n // 7, n, 50)
+    file.with_suffix(".srew").write_text(f"{n} {len(paying)}\n" + "".join(f"{s} {1 + s % 3}\n" for s in paying))
+
+
+def compare(kind: str, tiny: Path, store: Path, cache: str, discount: str) -> dict[str, Any]:
+    """Plan, solve, and set one beside the other."""
+    asked = ["--discount", discount, "--device", "cpu", "--json", "--cache"]
+    measuring.run([*COMMAND_LINE, "solve", str(tiny), *asked, "100%"], accepted=(0, 1))
+    plan = json.loads(measuring.run([*COMMAND_LINE, "plan", str(store), *asked, cache]).output)
+    output = store.with_name(f"{kind}-{cache}.result")
+    finished = measuring.run([*COMMAND_LINE, "solve", str(store), *asked, cache, "--output", str(output)])
+    solve = json.loads(finished.output)
+    loads = solve["loads"]
+    turns = (solve["visits"] if solve["cache_bytes"] >= solve["table_bytes"] else loads) / solve["n_partitions"]
+    measured = {
+        "peak_rss_bytes": finished.peak_bytes,
+        "bytes_per_pass": solve["bytes_read"] / loads * solve["n_partitions"],
+        "seconds_per_pass": solve["solve_seconds"] / turns,
+        "passes": turns,
+        "solve_seconds": solve["solve_seconds"],
+    }
+    passes = plan["passes"]
+    return {
+        "kind": kind,
+        "cache": cache,
+        "method": solve["method"],
+        "coupling": plan["partitions_read"] / max(plan["n_partitions"] - 1, 1),
+        "n_states": solve["n_states"],
+        "table_bytes": solve["table_bytes"],
+        "planned": {name: plan[name] for name in ("memory_bytes", "bytes_per_pass", "seconds_per_pass", "passes")},
+        "measured": measured,
+        "ratios": {
+            "memory": finished.peak_bytes / plan["memory_bytes"],
+            "bytes": measured["bytes_per_pass"] / plan["bytes_per_pass"],
+            "seconds": measured["seconds_per_pass"] / plan["seconds_per_pass"],
+        },
+        "passes_within": None if passes is None else passes["least"] <= turns * 1.001 and turns <= passes["most"] * 1.2,
+    }
+
+
+def show(solves: list[dict[str, Any]]) -> None:
+    headers = ("store", "cache", "method", "coupling", "memory", "bytes", "seconds", "passes", "expected", "solve s")
+    rows = [
+        (
+            s["kind"],
+            s["cache"],
+            s["method"],
+            f"{s['coupling']:.1%}",
+            *(f"{s['ratios'][name]:.2f}" for name in AIMS),
+            f"{s['measured']['passes']:.2f}",
+            "?" if s["planned"]["passes"] is None else "{least:.2f}-{most:.2f}".format(**s["planned"]["passes"]),
+            f"{s['measured']['solve_seconds']:.1f}",
+        )
+        for s in solves
+    ]
+    measuring.print_table(headers, rows)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

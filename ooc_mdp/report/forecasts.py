@@ -1,0 +1,100 @@
+"""Plans on stdout: what a solve, or the generation of a store, will take. Computes nothing: it renders figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ooc_mdp.options import format_bytes
+from ooc_mdp.report.rows import print_rows
+from ooc_mdp.sizes import format_seconds
+
+__all__ = ["print_forecast", "print_generation"]
+
+
+def print_forecast(figures: dict[str, Any], command: str) -> None:
+    """The plan of a solve, from `SolveForecast.summary`; `command` begins the solve."""
+    p = figures["n_partitions"]
+    share = figures["cache_bytes"] / max(figures["table_bytes"], 1)
+    rows = [
+        ("table", f"{figures['n_states']:,} states, {figures['n_state_actions']:,} state-action pairs, "
+                  f"{figures['n_transitions']:,} transitions"),
+        ("", f"{format_bytes(figures['table_bytes'])} decoded; {p:,} partitions of "
+             f"{format_bytes(figures['table_bytes'] // p)}, which read {figures['partitions_read']:.1f} others each"),
+        ("method", f"{figures['method']} on {figures['device']}; cache {format_bytes(figures['cache_bytes'])}"
+                   + (f" ({share:.1%} of the table)" if share < 1 else ", which holds the whole table")),
+        *_memory(figures),
+        ("disk", _disk(figures)),
+        ("one pass", _pass(figures)),
+        ("expected", _expected(figures)),
+        ("run it", command),
+    ]  # fmt: skip
+    print_rows(figures["table"], rows)
+
+
+def _memory(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """Needed and free bytes, with the largest buffers by name."""
+    rows = []
+    free = {"host": figures["free_memory_bytes"], "device": None}
+    for place, name in (("host", "memory"), ("device", "device")):
+        buffers = figures["memory"].get(place) or {}
+        if not buffers:
+            continue
+        largest = sorted(buffers.items(), key=lambda item: -item[1])
+        parts = ", ".join(f"{part} {format_bytes(size)}" for part, size in largest if size)
+        limit = "" if free[place] is None else f" of {format_bytes(free[place] + buffers.get('process', 0))}"
+        rows.append((name, f"{format_bytes(sum(buffers.values()))}{limit}: {parts}"))
+    return rows
+
+
+def _disk(figures: dict[str, Any]) -> str:
+    free = "" if figures["free_disk_bytes"] is None else f" of {format_bytes(figures['free_disk_bytes'])} free"
+    if not figures["output_bytes"]:
+        return "nothing is written without --output"
+    return f"at most {format_bytes(figures['output_bytes'])}{free} for result and checkpoint"
+
+
+def _pass(figures: dict[str, Any]) -> str:
+    read = f"{format_bytes(figures['bytes_per_pass'])} read" if figures["bytes_per_pass"] else "nothing read"
+    if figures["seconds_per_pass"] is None:
+        return f"{read}; nothing was loaded in the trial"
+    loading = figures["load_seconds_per_pass"]
+    threads = "" if loading is None else f", {format_seconds(loading)} of all threads in loading"
+    return (
+        f"{read}, {format_seconds(figures['seconds_per_pass'])}{threads} (measured: "
+        f"{figures['trial_loads']:,} loads in {figures['trial_seconds']:.1f} s of a trial)"
+    )
+
+
+def _expected(figures: dict[str, Any]) -> str:
+    passes, seconds = figures["passes"], figures["seconds"]
+    if passes is None:
+        return "the number of passes of this method is not known before the solve"
+    least, most = (f"{passes[name]:.3g}" for name in ("least", "most"))
+    many = least if least == most else f"{least} to {most}"
+    time = "" if seconds is None else f", {_between(*seconds)}"
+    return f"{many} passes{time}; from {passes['basis']}"
+
+
+def _between(least: float, most: float) -> str:
+    low, high = format_seconds(least), format_seconds(most)
+    return low if low == high else f"{low} to {high}"
+
+
+def print_generation(figures: dict[str, Any], command: str) -> None:
+    """The plan of a generation, from `GenerationEstimate.summary`; `command` begins it."""
+    least, most = (format_bytes(size) for size in figures["solve_memory_bytes"])
+    rows = [
+        ("table", f"{figures['n_states']:,} states, {figures['n_state_actions']:,} state-action pairs, "
+                  f"{figures['n_transitions']:,} transitions, {figures['n_partitions']:,} partitions"),
+        ("disk", _needed(figures["disk_bytes"], figures["free_disk_bytes"]) if figures["disk_bytes"] else "nothing"),
+        ("memory", _needed(figures["memory_bytes"], figures["free_memory_bytes"])),
+        ("time", f"{format_seconds(figures['seconds'])} on {figures['threads']} threads, from a sample"),
+        ("a solve", f"holds {least} to {most} besides its cache"),
+        ("verdict", figures["refusal"] or "it fits"),
+        ("run it", command),
+    ]  # fmt: skip
+    print_rows(figures["problem"], rows)
+
+
+def _needed(needed: int, free: int | None) -> str:
+    return format_bytes(needed) + ("" if free is None else f" of {format_bytes(free)} free")
