@@ -9,6 +9,7 @@ action. Backends know neither stores nor caches nor priorities.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ __all__ = [
     "Features",
     "FinishedVisit",
     "Improvement",
+    "Loops",
     "PolicyEvaluation",
     "PolicyRows",
     "Resident",
@@ -140,6 +142,21 @@ class Features:
     """Sweeps leave the host's cores free, so that many loads should run beside them."""
     sweep_batch: int = 1
     """Partitions that `sweep` takes as fast as one; 1 where it takes them one after the other."""
+
+
+class Loops(enum.Flag):
+    """Methods of a backend whose compiled loops are loaded before a solve: those that it is likely to call."""
+
+    MEASURE = enum.auto()
+    """`measure`"""
+    BATCHES = enum.auto()
+    """`relax`"""
+    SINGLE = enum.auto()
+    """`sweep`"""
+    PASSES = enum.auto()
+    """`sweep_synchronously`"""
+    POLICY_ROWS = enum.auto()
+    """Improvement and evaluation of policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +287,8 @@ class Backend(Protocol):
         """Evaluation of policies without the table, where it has that."""
         ...
 
-    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """Compile and load what the first sweeps of such a model need, and with `policy_rows` what policies on rows do.
+    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+        """Compile and load what calls of these methods on such a model need.
 
         Before `start`; nothing else of the backend changes.
         """

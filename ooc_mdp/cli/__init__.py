@@ -5,7 +5,15 @@ failed; 2 for bad input or options, a full disk or too little memory. Errors go 
 as a traceback.
 """
 
-from ooc_mdp.cli.application import app
-from ooc_mdp.cli.entry import main
+import sys
 
-__all__ = ["app", "main"]
+from ooc_mdp.cli.starting import starting
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    with starting(sys.argv[1:], sys.stderr):
+        from ooc_mdp.cli import entry
+    entry.main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,11 +43,8 @@ def plan(
     if not Path(store).exists() or store.endswith(".py"):
         _plan_problem(store, problem, as_json)
         return
-    from functools import partial
-
-    from ooc_mdp import api
     from ooc_mdp.errors import OptionsError
-    from ooc_mdp.planning import plan_with
+    from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_note
 
     named = given_options(problem)
@@ -55,8 +53,12 @@ def plan(
     options, run, cluster = choices.options(asked.criterion())
     output = [] if run.output is not None else ["--output", f"{Path(store).stem or 'model'}.result"]
     run = replace(run, output=run.output or Path(output[-1]))
-    table = partial(api.open_model, store, trust=trust, note=print_note)
-    found = plan_with(table, options, run, cluster, policy=policy, note=_without_memory(print_note))
+    with working("trying the solve for half a second"):
+        from ooc_mdp import api
+        from ooc_mdp.planning import plan_with
+
+        table = partial(api.open_model, store, trust=trust, note=print_note)
+        found = plan_with(table, options, run, cluster, policy=policy, note=_without_memory(print_note))
     given = [*given_options(asked), *given_options(choices), *([] if policy is None else ["--policy", policy])]
     command = shlex.join(["ooc-mdp", "solve", store, *given, *output, *(["--trust"] if trust else [])])
     if as_json:
@@ -115,22 +117,24 @@ def show_generation(
     """
     from ooc_mdp.errors import OptionsError
     from ooc_mdp.io.conversion.generation_estimate import check_generation
+    from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_note
     from ooc_mdp.tables import plan_generation
 
     keywords = table.keywords()
     workers = keywords.pop("workers")
     processes = workers if isinstance(workers, int) else None
-    estimate, room = plan_generation(
-        name,
-        store,
-        problem.parameters(),
-        virtual=virtual,
-        device=device,
-        workers=processes,
-        note=print_note,
-        **keywords,
-    )
+    with working("computing a sample"):
+        estimate, room = plan_generation(
+            name,
+            store,
+            problem.parameters(),
+            virtual=virtual,
+            device=device,
+            workers=processes,
+            note=print_note,
+            **keywords,
+        )
     refusal = None
     try:
         check_generation(estimate, room, confirmed=False)

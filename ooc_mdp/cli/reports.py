@@ -32,11 +32,14 @@ def report(
 
     The file needs no network. What was not recorded is named in its place.
     """
+    from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_line
-    from ooc_mdp.reporting import write_report
 
     file = _beside(result, ".html") if output is None else output
-    write_report(result, file, store=store, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)
+    with working("drawing the report"):
+        from ooc_mdp.reporting import write_report
+
+        write_report(result, file, store=store, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)
     print_line(file)
 
 
@@ -81,23 +84,26 @@ def plot(
     Grids are drawn over two axes, with a panel for each point of the others; states that are no grid as sorted values
     and shares of the actions.
     """
+    from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_line
-    from ooc_mdp.reporting import plot_result
 
     if value and policy:
         raise OptionsError("--value and --policy contradict each other; give one of them")
     file = _beside(result, ".png") if output is None else output
-    plot_result(
-        result,
-        file,
-        shown="policy" if policy else "value",
-        axes=None if axes is None else [name.strip() for name in axes.split(",")],
-        slices=_slices(slices or []),
-        paths=paths,
-        limits=_limits(limits),
-        contours=contours,
-        overwrite=overwrite,
-    )
+    with working("drawing"):
+        from ooc_mdp.reporting import plot_result
+
+        plot_result(
+            result,
+            file,
+            shown="policy" if policy else "value",
+            axes=None if axes is None else [name.strip() for name in axes.split(",")],
+            slices=_slices(slices or []),
+            paths=paths,
+            limits=_limits(limits),
+            contours=contours,
+            overwrite=overwrite,
+        )
     print_line(file)
 
 

@@ -65,28 +65,31 @@ def cache_curve(
     of vi and of exact priorities are exact for every size. Other schedules prefer partitions that are in the cache;
     their traces are refused without --same-accesses. What solves with other caches load, cache-sweep measures.
     """
-    from ooc_mdp.report import cache_plot, cache_report
-    from ooc_mdp.report.terminal import print_note
-    from ooc_mdp.store.atomic_file import check_output_files
+    from ooc_mdp.report.progress import working
 
-    shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
-    check_output_files(csv, plot, overwrite=overwrite, sources=traces)
-    if plot is not None:
-        cache_plot.check_plot(plot, len(traces))
-    curves = cache_report.curves_of_traces(
-        traces,
-        policies=policies,
-        scopes=None if scope is None else (scope,),
-        raw=count == "accesses",
-        labels=None if labels is None else [label.strip() for label in labels.split(",")],
-        same_accesses=same_accesses,
-        note=print_note,
-    )
-    figures = cache_report.to_dict(curves, shown)
-    if csv is not None:
-        cache_report.write_cache_curves(curves, csv, overwrite=overwrite)
-    if plot is not None:
-        cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
+    with working("replaying accesses"):
+        from ooc_mdp.report import cache_plot, cache_report
+        from ooc_mdp.report.terminal import print_note
+        from ooc_mdp.store.atomic_file import check_output_files
+
+        shown, policies = cache_report.parse_sizes(sizes), cache_report.parse_policies(policy)
+        check_output_files(csv, plot, overwrite=overwrite, sources=traces)
+        if plot is not None:
+            cache_plot.check_plot(plot, len(traces))
+        curves = cache_report.curves_of_traces(
+            traces,
+            policies=policies,
+            scopes=None if scope is None else (scope,),
+            raw=count == "accesses",
+            labels=None if labels is None else [label.strip() for label in labels.split(",")],
+            same_accesses=same_accesses,
+            note=print_note,
+        )
+        figures = cache_report.to_dict(curves, shown)
+        if csv is not None:
+            cache_report.write_cache_curves(curves, csv, overwrite=overwrite)
+        if plot is not None:
+            cache_plot.plot_cache_curves(curves, plot, overwrite=overwrite)
     if as_json:
         print_json(figures)
     else:
@@ -217,33 +220,37 @@ def simulate(
         others = _given_names(choices, files, {"--random-starts": random_starts, "--problem": problem})
         _show_returns(_simulated_table(place, result, table, start or [], seed, trust, others), as_json)
         return
-    from ooc_mdp import api
-    from ooc_mdp.report.terminal import print_note
-    from ooc_mdp.report.trajectory_plot import plotted_axes
-    from ooc_mdp.report.trajectory_table import print_simulation
-    from ooc_mdp.simulation import problem_of
+    from ooc_mdp.report.progress import working
 
-    options = choices.options()
-    files.check(options.duration, [] if problem is None else [Path(problem)])
-    opened = api.open_result(place)
-    discretised = problem_of(opened, problem, trust, note=print_note)
-    plotted_axes(discretised.problem, files.axes)
-    simulation = api.simulate(
-        opened,
-        start or [],
-        random=random_starts,
-        seed=seed,
-        problem=discretised,
-        note=print_note,
-        **dataclasses.asdict(options),
-    )
+    with working("simulating"):
+        from ooc_mdp import api
+        from ooc_mdp.report.terminal import print_note
+        from ooc_mdp.report.trajectory_plot import plotted_axes
+        from ooc_mdp.report.trajectory_table import print_simulation
+        from ooc_mdp.simulation import problem_of
+
+        options = choices.options()
+        files.check(options.duration, [] if problem is None else [Path(problem)])
+        opened = api.open_result(place)
+        discretised = problem_of(opened, problem, trust, note=print_note)
+        plotted_axes(discretised.problem, files.axes)
+        simulation = api.simulate(
+            opened,
+            start or [],
+            random=random_starts,
+            seed=seed,
+            problem=discretised,
+            note=print_note,
+            **dataclasses.asdict(options),
+        )
     if as_json:
         print_json(simulation.summary())
     else:
         print_simulation(simulation)
     for sentence in simulation.warnings():
         print_note(f"warning: {sentence}")
-    files.write(simulation, opened.solution.values)
+    with working("writing files"):
+        files.write(simulation, opened.solution.values)
     if simulation.has_goal and not simulation.summary()["successes"]:
         raise typer.Exit(1)
 
@@ -282,8 +289,7 @@ def _simulated_table(
     ----------
     others : options that were given, and belong to the other kind of simulation.
     """
-    from ooc_mdp import api
-    from ooc_mdp.answers import simulate_policy
+    from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_note
 
     if result is None:
@@ -293,15 +299,19 @@ def _simulated_table(
             f"{', '.join(others)}: of a control problem's continuous dynamics; leave that out, or simulate the result "
             f"without a store"
         )
-    return simulate_policy(
-        api.open_store(store, trust=trust, note=print_note),
-        result,
-        steps=choices.steps,
-        runs=1000 if choices.runs is None else choices.runs,
-        seed=seed,
-        starts=_starts(starts),
-        note=print_note,
-    )
+    with working("running the policy"):
+        from ooc_mdp import api
+        from ooc_mdp.answers import simulate_policy
+
+        return simulate_policy(
+            api.open_store(store, trust=trust, note=print_note),
+            result,
+            steps=choices.steps,
+            runs=1000 if choices.runs is None else choices.runs,
+            seed=seed,
+            starts=_starts(starts),
+            note=print_note,
+        )
 
 
 def _show_returns(found: Returns, as_json: bool) -> None:

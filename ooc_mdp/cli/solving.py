@@ -45,9 +45,7 @@ def solve(
 
     With --workers or --scheduler the partitions are divided among Dask workers, each with its own cache.
     """
-    from ooc_mdp import api
     from ooc_mdp.report.progress import SolveProgressLine
-    from ooc_mdp.report.summaries import print_solution
     from ooc_mdp.report.terminal import print_note
 
     options, run, cluster = choices.options(asked.criterion())
@@ -55,6 +53,9 @@ def solve(
 
     with ExitStack() as stack:
         stack.enter_context(line)
+        from ooc_mdp import api
+        from ooc_mdp.report.summaries import print_solution
+
         if cluster is not None:
             from ooc_mdp.distributed.cluster import silence_dask
 
@@ -86,13 +87,14 @@ def verify(
 
     Exit status 1 if its bound does not hold.
     """
-    from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
-    from ooc_mdp.report.summaries import print_verification
     from ooc_mdp.report.terminal import print_note
 
-    table = api.open_store(store, trust=trust, note=print_note)
     with ProgressBar() as bar:
+        from ooc_mdp import api
+        from ooc_mdp.report.summaries import print_verification
+
+        table = api.open_store(store, trust=trust, note=print_note)
         found = api.verify(table, result, other_store=other_store, progress=bar, note=print_note)
     if as_json:
         print_json(found.summary())
@@ -124,17 +126,20 @@ def export(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write values and policy, in the source's state order, for other programs."""
-    from ooc_mdp import api
-    from ooc_mdp.answers import answered_table
-    from ooc_mdp.finite_horizon.criterion import parse_stages
-    from ooc_mdp.io.export import export_result
+    from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_line, print_note
 
-    chosen = () if stages is None else parse_stages(stages, "--stages")
-    opened, asked = api.open_result(result), None
-    if q_values is not None:
-        asked = answered_table(api.open_store(q_values, trust=trust, note=print_note), opened, print_note)[0]
-    error = export_result(opened, file, overwrite=overwrite, stages=chosen, asked=asked)
+    with working("writing values and policy"):
+        from ooc_mdp import api
+        from ooc_mdp.answers import answered_table
+        from ooc_mdp.finite_horizon.criterion import parse_stages
+        from ooc_mdp.io.export import export_result
+
+        chosen = () if stages is None else parse_stages(stages, "--stages")
+        opened, asked = api.open_result(result), None
+        if q_values is not None:
+            asked = answered_table(api.open_store(q_values, trust=trust, note=print_note), opened, print_note)[0]
+        error = export_result(opened, file, overwrite=overwrite, stages=chosen, asked=asked)
     print_line(file)
     if error is not None:
         print_note(f"values of actions: error at most {error:.3g}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.base import Loops, Resident
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
@@ -81,7 +81,7 @@ class DeviceStages:
     def load_code(self, table: Table) -> None:
         """Compile the plain kernel for the types of the table."""
         table.load_code()
-        self._backend.load_code(_facts(table, 0.0), False)
+        self._backend.load_code(_facts(table, 0.0), Loops.SINGLE)
 
     def plan(self, table: Table, options: SolveOptions, staged: int) -> tuple[int, dict[str, int], dict[str, int]]:
         """The device holds the values of both stages, the cache and what the simple backend needs."""

@@ -7,23 +7,43 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable
 
-__all__ = ["ProgressBar", "SolveProgressLine"]
+__all__ = ["ProgressBar", "SolveProgressLine", "working"]
 
 _LOG_SECONDS = 10.0
+_STARTING = "starting"
 
 
 def _stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal, meanwhile, what is being done and for how long; nothing in a log."""
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=_stderr(), transient=True, disable=not sys.stderr.isatty()) as shown:
+        shown.add_task(printable(what), total=None)
+        yield
 
 
 class ProgressBar:
@@ -45,6 +65,8 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         self._progress.start()
+        if self._live:
+            self._tasks[_STARTING] = self._progress.add_task(_STARTING, total=None)
         return self
 
     def __exit__(
@@ -58,6 +80,8 @@ class ProgressBar:
         if not self._live:
             self._log(what, done, total)
             return
+        if _STARTING in self._tasks:
+            self._progress.remove_task(self._tasks.pop(_STARTING))
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(what, total=total)
         self._progress.update(self._tasks[what], completed=done, total=total)
@@ -78,7 +102,7 @@ class SolveProgressLine:
     def __init__(self) -> None:
         self._console = _stderr()
         self._live = sys.stderr.isatty()
-        self._status = self._console.status("starting") if self._live else None
+        self._status = self._console.status(_STARTING) if self._live else None
         self._logged = time.monotonic()
         self._since: SolveProgress | None = None
         """At the last line of a log; before one, at a solve's first report, which may be of a resumed solve."""

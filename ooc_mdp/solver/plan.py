@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ooc_mdp.backends.base import Backend, Features
+from ooc_mdp.backends.base import Backend, Features, Loops
 from ooc_mdp.backends.compiling import load_until
 from ooc_mdp.backends.cpu.double_double import load_code as load_residuals
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
@@ -40,6 +40,7 @@ __all__ = [
     "beside_tables",
     "choose_method",
     "choose_shared_method",
+    "first_loops",
     "fitting_cache",
     "load_code",
     "plan_solve",
@@ -109,7 +110,7 @@ def load_code(
     """Load code now, so that the plan counts it: compiled loops take some 60 MB, Zarr's writer some 10; compiling them
     100 to 200 more, which the process keeps.
 
-    What policy iteration needs is loaded only where a solve is likely to begin with it, or values may be refined.
+    Loaded is what the method is likely to call first; what a change of the method needs is loaded when it comes to it.
 
     Parameters
     ----------
@@ -122,18 +123,32 @@ def load_code(
     if writes:
         import zarr.codecs  # noqa: F401
     refines = _near_rounding(options, model)
-    likely = options.effective_method == "policy-iteration" or (
-        options.effective_method == "auto" and model.strongly_coupled
-    )
+    loops = first_loops(options, model)
+    if refines and backend.policy_rows is not None:
+        loops |= Loops.POLICY_ROWS
 
     def load() -> None:
         table.load_code()
-        backend.load_code(model, likely or (refines and backend.policy_rows is not None))
+        backend.load_code(model, loops)
         if refines:
             for _, rows in small_models(model):
                 load_residuals(rows)
 
     return load_until(ended, load)
+
+
+def first_loops(options: SolveOptions, model: ModelFacts) -> Loops:
+    """What the method that is likely to begin calls of its backend; :func:`choose_method` decides it later."""
+    if options.exact_priorities:
+        return Loops.MEASURE | Loops.SINGLE
+    method, loops = options.effective_method, Loops.MEASURE
+    if method == "policy-iteration" or (method == "auto" and model.strongly_coupled):
+        loops |= Loops.POLICY_ROWS
+    else:
+        loops |= Loops.SINGLE if method == "vi" else Loops.BATCHES
+    if method != "policy-iteration" and model.densely_coupled and options.sweeps_per_visit == 1:
+        loops |= Loops.PASSES | Loops.SINGLE  # which follow where passes do not help
+    return loops
 
 
 def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool) -> SolvePlan:

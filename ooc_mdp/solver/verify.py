@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.backends.base import Loops
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError, StoreError
@@ -208,7 +209,7 @@ def _verify(store: Table, result: Result, watch: Watcher | None, note: Callable[
     if note is not None:
         note(plan.describe())
     with closing(CpuBackend(threads=threads)) as backend:
-        backend.load_code(facts, False)
+        backend.load_code(facts, Loops.MEASURE)
         measuring = _Measuring(store, result, facts, backend, threads)
         found = _Found(result)
         for p, partition in enumerate(in_order(measuring.of, range(store.n_partitions), threads)):

@@ -265,20 +265,33 @@ def test_no_loop_is_compiled_within_a_solve_at_discount_1(tmp_path: Path, reward
     assert signatures(loops) == before[0]
 
 
-def test_all_ways_to_sweep_are_tried_before_a_solve_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "loads"),
+    [
+        ("p-eva", ["TopologicalRounds", "RoundsInOrder", "measure"]),
+        ("vi", ["sweep", "measure"]),
+        ("policy-iteration", ["measure", "improve"]),
+    ],
+)
+def test_what_a_method_calls_is_called_before_a_solve_and_nothing_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: Literal["p-eva", "vi", "policy-iteration"],
+    loads: list[str],
+) -> None:
     """Else its first seconds would be spent compiling, with a progress that does not move."""
     store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=2)
     tried: list[str] = []
     for name in ("TopologicalRounds", "RoundsInOrder"):
         usual = getattr(cpu, name)
         monkeypatch.setattr(cpu, name, lambda *a, name=name, usual=usual: (tried.append(name), usual(*a))[1])
-    for name in ("sweep", "measure"):
+    for name in ("sweep", "measure", "improve"):
         usual = getattr(CpuBackend, name)
         monkeypatch.setattr(
             CpuBackend, name, lambda self, *a, name=name, usual=usual: (tried.append(name), usual(self, *a))[1]
         )
     backend = CpuBackend()
-    options = SolveOptions(0.9)
+    options = SolveOptions(0.9, method=method)
     load_code(store, backend, ModelFacts.of(store.facts, options.discount), options, writes=False)
     backend.close()
-    assert tried == ["TopologicalRounds", "RoundsInOrder", "sweep", "measure"]
+    assert tried == loads

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +15,14 @@ from store_models import random_model
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.report.progress import SolveProgressLine, _progress
+from ooc_mdp.report.progress import ProgressBar, SolveProgressLine, _progress, working
 from ooc_mdp.solver.local import solve
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
 
 SEEN = SolveProgress(1.0, 0.5, 0.25, "epsilon", 2, 4, 0.5, 0, 0.0, 7, 1.0)
 
@@ -49,3 +58,29 @@ def test_the_read_rate_in_a_log_is_that_of_one_solve_where_several_follow_each_o
             now += seconds
             line(replace(SEEN, bytes_read=bytes_read, seconds=seconds))
     assert "1.0 MiB/s" in capsys.readouterr().err
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """A terminal in place of stderr."""
+    monkeypatch.setenv("TERM", "xterm")
+    with redirect_stderr(Terminal()) as shown:
+        yield shown
+
+
+def test_what_a_command_does_is_shown_before_its_code_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as shown, working("simulating"):
+        assert "simulating" in shown.getvalue()
+
+
+def test_a_bar_shows_that_a_command_starts_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as shown, ProgressBar() as bar:
+        assert "starting" in shown.getvalue()
+        bar("verify", 1, 4)
+        assert "verify" in shown.getvalue().split("starting")[-1]
+
+
+def test_a_log_has_nothing_of_work_that_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with working("simulating"), ProgressBar():
+        pass
+    assert capsys.readouterr().err == ""

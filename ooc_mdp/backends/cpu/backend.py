@@ -21,6 +21,7 @@ from ooc_mdp.backends.base import (
     Features,
     FinishedVisit,
     Improvement,
+    Loops,
     PolicyEvaluation,
     Resident,
     SweepLimits,
@@ -228,29 +229,29 @@ class CpuBackend(HostValues):
     def release(self, resident: Resident) -> None:
         """Nothing to do: the arrays go with their last reference."""
 
-    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
-        """One sweep each of each kind of partition: in topological order first, if that may suit, then in traversal
-        order."""
+    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+        """One call on each kind of partition."""
         load_table_code()
         packs = PackedBuffers.nbytes(model, 1, 1, 0) > 0
         for small, table in small_models(model):
             with closing(CpuBackend(self._sweep_order, self._threads)) as other:
-                other._load_loops(small, table, packs, policy_rows, model.densely_coupled)
+                other._load_loops(small, table, packs, loops)
 
-    def _load_loops(
-        self, small: ModelFacts, table: PartitionTable, packs: bool, policy_rows: bool, passes: bool
-    ) -> None:
-        """Call every loop on a small model of one partition."""
+    def _load_loops(self, small: ModelFacts, table: PartitionTable, packs: bool, loops: Loops) -> None:
+        """Call loops on a small model of one partition; batches in topological order first, if that may suit."""
         self.start(small, self.layout(small, Needs()), None, None)
         resident, once = self.prepare(table), SweepLimits(0.0, 1)
         for suited in (True, False) if packs else (False,):
             self._packed_buffers.suited &= suited
-            self.relax([resident], once).report()
-        self.sweep([resident], once)
-        self.measure(resident, 0.0)
-        if passes:
+            if Loops.BATCHES in loops:
+                self.relax([resident], once).report()
+        if Loops.SINGLE in loops:
+            self.sweep([resident], once)
+        if Loops.MEASURE in loops:
+            self.measure(resident, 0.0)
+        if Loops.PASSES in loops:
             self.sweep_synchronously([resident])
-        if policy_rows:
+        if Loops.POLICY_ROWS in loops:
             self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
             assert self._rows is not None  # they are open
             self.improve([resident], 0.0)

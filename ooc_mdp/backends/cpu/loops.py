@@ -269,8 +269,11 @@ def exact_sweeps(spec, model, values, policy, row, traversal, limits, scratch):
             order = Order(order.starts, order.length, reverse(starts[: order.starts.size], order.length, order.step))
     put_back(spec, table, view, values)
     rise, fall, value = boundary_changes(spec, table, view)
-    own = values[table.first : table.first + table.n]
-    return sweeps, up, down, rise, fall, value, own.max(), own.min()
+    largest, smallest = -np.inf, np.inf
+    for i in range(table.n):
+        own = values[np.uint64(table.first + i)]
+        largest, smallest = max(largest, own), min(smallest, own)
+    return sweeps, up, down, rise, fall, value, largest, smallest
 
 
 @njit(nogil=True, cache=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.base import Loops, Resident
 from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.exact_sweeps import SimpleSweeps
 from ooc_mdp.backends.layout import Layout, Needs, cache_of_size
@@ -34,7 +34,7 @@ class ScheduledBackend(HostValues, SimpleSweeps):
 
     name = "cpu"
 
-    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+    def load_code(self, model: ModelFacts, loops: Loops) -> None:
         """Nothing is compiled.
 
         Raises

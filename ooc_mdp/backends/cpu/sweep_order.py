@@ -102,7 +102,10 @@ def cast_votes(spec, row, shape, policy, discount):
 def _sample_step(shape, n):
     """Every so many states votes: a step that divides no side of the block, so that no line of it has all the votes."""
     for step in (7, 11, 13):
-        if n >= _SAMPLED and np.all(shape % step != 0):
+        divided = 0
+        for points in shape:
+            divided += points % step == 0
+        if n >= _SAMPLED and divided == 0:
             return step
     return 1
 

@@ -155,9 +155,16 @@ def _runs(extents, strides, starts):
 
 @njit(nogil=True, cache=True)
 def reverse(starts, length, step):
-    """Reverse the runs of a traversal in place; the step of the way back."""
-    starts[:] = starts[::-1].copy()
-    starts += (length - 1) * step
+    """Reverse the runs of a traversal in place; the step of the way back.
+
+    Loops in place of expressions of arrays, whose checks of shapes take Numba two seconds to compile.
+    """
+    last, along = starts.size - 1, (length - 1) * step
+    for i in range((starts.size + 1) // 2):
+        first = starts[i]
+        starts[i] = starts[last - i] + along
+        if i != last - i:
+            starts[last - i] = first + along
     return -step
 
 

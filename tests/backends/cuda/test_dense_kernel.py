@@ -12,7 +12,7 @@ from store_models import Action, Model, State
 from tiled_engine import ShuffledDevice, emulated
 
 import ooc_mdp
-from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.base import Loops, SweepLimits
 from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
@@ -51,7 +51,7 @@ def compare(backend: SimpleBackend, store: Store, order: list[int]) -> None:
     values = np.random.default_rng(1).normal(size=store.n_states)
     tables = [store.read(p)[0] for p in range(store.n_partitions)]
     for each in (backend, schedule):
-        each.load_code(facts, policy_rows=False)
+        each.load_code(facts, Loops.BATCHES)
         each.start(facts, each.layout(facts, Needs()), values.copy(), None)
     residents = [[each.admit(each.prepare(table)) for table in tables] for each in (backend, schedule)]
     for p in order:

@@ -22,7 +22,7 @@ from store_models import random_model
 from tiled_engine import ShuffledDevice, emulated
 
 import ooc_mdp
-from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.base import Loops, SweepLimits
 from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.layout import aligned
@@ -94,7 +94,7 @@ def test_each_pass_gives_the_values_of_its_schedule(
     table, tolerance = store.read(0)[0], 0.0 if kernel.exact else 1e-12
     n, values = table.n_states, np.random.default_rng(5).normal(size=store.n_states) * 100
     for backend in (there, here):
-        backend.load_code(facts, policy_rows=False)
+        backend.load_code(facts, Loops.BATCHES)
         backend.start(facts, backend.layout(facts, Needs()), values.copy(), None)
     ours, theirs = (backend.admit(backend.prepare(table)) for backend in (here, there))
     local_values, backup = np.concatenate([values[:n], values[table.halo]]), here._rows(table).backup

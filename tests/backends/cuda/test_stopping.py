@@ -13,7 +13,7 @@ from command_line import ooc
 from tiled_engine import ShuffledDevice, emulated
 
 import ooc_mdp
-from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.base import Loops, SweepLimits
 from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
@@ -47,7 +47,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def visited(backend: SimpleBackend | ScheduledBackend, store: Store, change: float = CHANGE, most: int = MOST) -> int:
     """Passes of the first visit."""
     facts = ModelFacts.of(store.facts, DISCOUNT)
-    backend.load_code(facts, policy_rows=False)
+    backend.load_code(facts, Loops.BATCHES)
     backend.start(facts, backend.layout(facts, Needs()), None, None)
     found = backend.sweep([backend.admit(backend.prepare(store.read(0)[0]))], SweepLimits(change, most)).report()
     backend.close()

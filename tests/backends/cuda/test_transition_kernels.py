@@ -11,7 +11,7 @@ from small_mdps import Case, make_store
 from store_models import Action, Model, State
 from tiled_engine import ShuffledDevice, emulated
 
-from ooc_mdp.backends.base import SweepLimits
+from ooc_mdp.backends.base import Loops, SweepLimits
 from ooc_mdp.backends.cpu.scheduled import ScheduledBackend
 from ooc_mdp.backends.cuda.device import CudaDevice, Device
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
@@ -73,7 +73,7 @@ def in_few_blocks(kernel: SimpleKernel, store: Store, blocks: int, threads: int)
 def passes(backend: SimpleBackend | ScheduledBackend, store: Store, count: int) -> FloatArray:
     """The values after some passes."""
     facts = ModelFacts.of(store.facts, 0.9)
-    backend.load_code(facts, policy_rows=False)
+    backend.load_code(facts, Loops.BATCHES)
     backend.start(facts, backend.layout(facts, Needs()), np.random.default_rng(5).normal(size=store.n_states), None)
     backend.sweep([backend.admit(backend.prepare(store.read(0)[0]))], SweepLimits(-1.0, count)).report()
     values = backend.values() if isinstance(backend, SimpleBackend) else backend._values.copy()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.base import Loops, Resident
 from ooc_mdp.backends.cuda.device import Argument, Device, Kernel
 from ooc_mdp.backends.cuda.layout import aligned, c_type, numbers_of_encoded
 from ooc_mdp.backends.cuda.simple.convergence import CopiedChanges, batches
@@ -56,7 +56,7 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
         self._test = None if kernel.stopping is None else CopiedChanges(kernel.stopping, kernel.block)
         self._compiled: dict[TableTypes, dict[str, Kernel]] = {}
 
-    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+    def load_code(self, model: ModelFacts, loops: Loops) -> None:
         """Compile kernels for the types of the store.
 
         Raises

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Features, Improvement, PolicyEvaluation, Resident, SweepLimits
+from ooc_mdp.backends.base import Features, Improvement, Loops, PolicyEvaluation, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned
@@ -90,7 +90,7 @@ class TiledBackend:
         """Itself."""
         return self
 
-    def load_code(self, model: ModelFacts, policy_rows: bool) -> None:
+    def load_code(self, model: ModelFacts, loops: Loops) -> None:
         """Reads of frames; :meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
         if model.stored_fields:
             from ooc_mdp.store.chunk_reads import load_code
