@@ -7,11 +7,12 @@ compiled are kept.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from numba.core.event import Listener, install_listener, start_event
+from numba.core.event import Listener, install_listener, start_event, trigger_event
 
 __all__ = [
     "COMPILING",
@@ -20,6 +21,7 @@ __all__ = [
     "load_until",
     "note_compiling",
     "stoppable_compilation",
+    "timed_compilation",
 ]
 
 T = TypeVar("T")
@@ -27,7 +29,8 @@ T = TypeVar("T")
 COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
 
 
-_DEVICE = "ooc-mdp:compile"
+_NUMBA, _DEVICE, _KERNELS = "numba:compile", "ooc-mdp:compile", "ooc-mdp:kernels"
+"""Events: that a loop is compiled; that a device's kernels take long to compile; and that they are compiled."""
 _SLOW_SECONDS = 0.5
 """Kernels that an earlier run has compiled take less to load."""
 
@@ -38,7 +41,8 @@ def compiling_kernels() -> Iterator[None]:
     slow = threading.Timer(_SLOW_SECONDS, start_event, (_DEVICE,))
     slow.start()
     try:
-        yield
+        with trigger_event(_KERNELS):
+            yield
     finally:
         slow.cancel()
 
@@ -63,8 +67,39 @@ class _First(Listener):
 def note_compiling(note: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile, `note` is called once if a loop or a device's kernel has to be compiled."""
     first = _First(note)
-    with install_listener("numba:compile", first), install_listener(_DEVICE, first):
+    with install_listener(_NUMBA, first), install_listener(_DEVICE, first):
         yield
+
+
+class _Timed(Listener):
+    """Adds up for how long loops or kernels were compiled; those that others call are part of these."""
+
+    def __init__(self) -> None:
+        self._seconds, self._began, self._depth = 0.0, 0.0, 0
+
+    def on_start(self, event: Any) -> None:
+        """Begin to count, where nothing was compiled."""
+        if self._depth == 0:
+            self._began = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        """Count what has passed, where nothing else is compiled."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._seconds += time.monotonic() - self._began
+
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return self._seconds + (time.monotonic() - self._began if self._depth else 0.0)
+
+
+@contextmanager
+def timed_compilation() -> Iterator[Callable[[], float]]:
+    """Gives what tells for how many seconds loops and kernels have been compiled meanwhile."""
+    timed = _Timed()
+    with install_listener(_NUMBA, timed), install_listener(_KERNELS, timed):
+        yield timed.seconds
 
 
 class CompilationStopped(BaseException):
@@ -107,5 +142,5 @@ def stoppable_compilation(ended: Callable[[], bool]) -> Iterator[None]:
 
     For code that changes nothing which is used afterwards: it may be raised in any call of a loop.
     """
-    with install_listener("numba:compile", _Stop(ended)):
+    with install_listener(_NUMBA, _Stop(ended)):
         yield

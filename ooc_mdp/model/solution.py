@@ -199,6 +199,9 @@ class Solution(Presentable):
     """Of a finite horizon; `values` and `policy` are then those of the first stage, 0."""
     initial: tuple[InitialAnswer, ...] = ()
     """The answer at the first initial states, where the model names some; results on disk do not have it."""
+    compile_seconds: float | None = None
+    """Seconds in which this process compiled loops or kernels for the solve, before and within it; `solve_seconds` does
+    not count them. None in what was read from a result."""
     geometry: dict[str, Any] | None = field(default=None, repr=False, compare=False)
     """The grid of the states, as the table's store describes it; None where they are no grid."""
     table: Table | None = field(default=None, repr=False, compare=False)
@@ -367,6 +370,7 @@ class Solution(Presentable):
             "policy_evaluations": s.policy_evaluations,
             "partitions_unread": s.partitions_unread,
             "solve_seconds": s.solve_seconds,
+            "compile_seconds": self.compile_seconds,
             "source": s.source,
             "load_seconds": s.load_seconds,
             "workers": [asdict(w) for w in s.workers],

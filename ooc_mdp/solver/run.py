@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ooc_mdp.backends.compiling import timed_compilation
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
@@ -65,6 +66,8 @@ class Job:
     """Gets what must be closed after the solve."""
     watch: SolveWatcher | None
     note: Callable[[str], None]
+    compiled: Callable[[], float] = lambda: 0.0
+    """For how many seconds loops have been compiled so far, which is no work."""
     trial: Trial | None = None
     """None for a solve."""
 
@@ -86,7 +89,7 @@ class Job:
             watch=self.watch,
             note=self.note,
             interrupted=interrupted,
-            clock=clock,
+            clock=clock or Clock(compiled=self.compiled),
             trial=trial,
         )
 
@@ -141,7 +144,11 @@ def run_solve(
     run = run or RunOptions()
     engine.check(options, run)
     policy = None if evaluated is None else evaluated.policy
-    with open_output(table, options.question, run, note, policy) as output, ExitStack() as stack:
+    with (
+        timed_compilation() as compiled,
+        open_output(table, options.question, run, note, policy) as output,
+        ExitStack() as stack,
+    ):
         finished = output.finished(options, lambda solution: engine.default_target(table, solution))
         if finished is not None:
             return finished
@@ -149,12 +156,12 @@ def run_solve(
             output.begin_from(initial, table)
         options = output.continued(options)
         engine.check(options, run)
-        task = engine.begin(Job(table, options, run, output, stack, watch, note))
+        task = engine.begin(Job(table, options, run, output, stack, watch, note, compiled))
         with output.saved_on_damage(task.snapshot):
             outcome = task.run()
 
         def conclude() -> Solution:
-            found = task.conclude(outcome)
+            found = replace(task.conclude(outcome), compile_seconds=compiled())
             return found if policy is None else policy.answered(found)
 
         written = table if evaluated is None else evaluated.base
@@ -176,8 +183,12 @@ def run_trial(
     """
     run = RunOptions()
     engine.check(options, run)
-    with open_output(table, options.question, run, note, None) as output, ExitStack() as stack:
-        task = engine.begin(Job(table, options, run, output, stack, None, note, trial))
+    with (
+        timed_compilation() as compiled,
+        open_output(table, options.question, run, note, None) as output,
+        ExitStack() as stack,
+    ):
+        task = engine.begin(Job(table, options, run, output, stack, None, note, compiled, trial))
         return task.conclude(task.run())
 
 

@@ -60,20 +60,23 @@ class StoppedEarly(Exception):
 
 
 class Clock:
-    """For how long a solve has worked.
+    """For how long a solve has worked, without compiling loops.
 
     Parameters
     ----------
     earlier : seconds of the runs that this one resumes.
+    compiled : for how many seconds loops have been compiled so far.
     """
 
-    def __init__(self, earlier: float = 0.0) -> None:
+    def __init__(self, earlier: float = 0.0, compiled: Callable[[], float] = lambda: 0.0) -> None:
+        self._compiled = compiled
         self.restart(earlier)
         self._made = self.started
 
     def restart(self, earlier: float) -> None:
         """This run begins now, after so many seconds of others."""
         self.started, self._earlier = time.monotonic(), earlier
+        self._compiled_before = self._compiled()
 
     def seconds(self) -> float:
         """Seconds of work so far, resumed runs included."""
@@ -85,7 +88,7 @@ class Clock:
 
     def of_this_run(self) -> float:
         """Seconds of work since it began."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self.started - (self._compiled() - self._compiled_before)
 
 
 class CheckpointTimer:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -12,6 +13,7 @@ from command_line import ooc, process
 from component_models import write_component
 from numba import njit
 from numba.core.dispatcher import Dispatcher
+from numba.core.event import trigger_event
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import TILE_STATES, emulated
@@ -19,7 +21,13 @@ from uneven_models import UNEVEN, write_uneven
 
 import ooc_mdp
 from ooc_mdp.backends import compiling
-from ooc_mdp.backends.compiling import CompilationStopped, note_compiling, stoppable_compilation
+from ooc_mdp.backends.compiling import (
+    CompilationStopped,
+    compiling_kernels,
+    note_compiling,
+    stoppable_compilation,
+    timed_compilation,
+)
 from ooc_mdp.backends.cpu import backend as cpu
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
 from ooc_mdp.backends.cpu import loops, rounds, sweep_order, topological_rounds
@@ -295,3 +303,59 @@ def test_what_a_method_calls_is_called_before_a_solve_and_nothing_else(
     load_code(store, backend, ModelFacts.of(store.facts, options.discount), options, writes=False)
     backend.close()
     assert tried == loads
+
+
+@pytest.fixture
+def time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """The time of compilations and of solves, which passes where a test says so."""
+    now = SimpleNamespace(is_=100.0, monotonic=lambda: now.is_)
+    monkeypatch.setattr(compiling, "time", now)
+    monkeypatch.setattr(session, "time", now)
+
+    def pass_by(seconds: float) -> None:
+        now.is_ += seconds
+
+    return pass_by
+
+
+def test_the_seconds_of_a_compilation_hold_those_of_the_loops_that_it_calls(
+    time_passes: Callable[[float], None],
+) -> None:
+    with timed_compilation() as compiled:
+        with trigger_event("numba:compile"):
+            time_passes(1.0)
+            with trigger_event("numba:compile"):
+                time_passes(2.0)
+            assert compiled() == 3.0
+        time_passes(5.0)
+        with compiling_kernels():
+            time_passes(4.0)
+        assert compiled() == 7.0
+    with trigger_event("numba:compile"):
+        time_passes(1.0)
+    assert compiled() == 7.0
+
+
+def test_the_clock_of_a_solve_stands_still_while_loops_are_compiled(time_passes: Callable[[float], None]) -> None:
+    with timed_compilation() as compiled:
+        clock = session.Clock(compiled=compiled)
+        time_passes(2.0)
+        with trigger_event("numba:compile"):
+            time_passes(30.0)
+        assert clock.seconds() == 2.0
+        assert clock.since_made() == 32.0
+
+
+def test_a_solution_has_the_seconds_of_its_compilations(tmp_path: Path, time_passes: Callable[[float], None]) -> None:
+    store = ooc_mdp.generate("GW-8x4", tmp_path / "s", partitions=2)
+
+    def compile_something(_: str) -> None:
+        with trigger_event("numba:compile"):
+            time_passes(30.0)
+
+    solution = ooc_mdp.solve(store, discount=0.5, device="cpu", output=tmp_path / "r", note=compile_something)
+    assert solution.compile_seconds is not None
+    assert solution.compile_seconds % 30.0 == 0.0
+    assert solution.summary()["compile_seconds"] >= 30.0
+    assert solution.statistics.solve_seconds == 0.0
+    assert ooc_mdp.open_result(tmp_path / "r").solution.compile_seconds is None
