@@ -36,6 +36,9 @@ def solve(
     initial: InitialOption = None,
     grids: GridsOption = 1,
     trust: TrustOption = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print the memory plan by name, and all counters of the solve.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
@@ -46,29 +49,30 @@ def solve(
     With --workers or --scheduler the partitions are divided among Dask workers, each with its own cache.
     """
     from ooc_mdp.report.progress import SolveProgressLine
-    from ooc_mdp.report.terminal import print_note
+    from ooc_mdp.report.terminal import print_note, print_short_note
 
     options, run, cluster = choices.options(asked.criterion())
+    note = print_note if verbose else print_short_note
     line = SolveProgressLine()
 
     with ExitStack() as stack:
         stack.enter_context(line)
         from ooc_mdp import api
-        from ooc_mdp.report.summaries import print_solution
+        from ooc_mdp.report.solve_summary import print_solution
 
         if cluster is not None:
             from ooc_mdp.distributed.cluster import silence_dask
 
             stack.enter_context(silence_dask())
-        table = partial(api.open_model, store, trust=trust, note=print_note)
+        table = partial(api.open_model, store, trust=trust, note=note)
         solution = api.solve_with(
-            table, options, run, cluster, policy=policy, initial=initial, grids=grids, progress=line, note=print_note
+            table, options, run, cluster, policy=policy, initial=initial, grids=grids, progress=line, note=note
         )
     figures = solution.summary()
     if as_json:
         print_json(figures)
     else:
-        print_solution(figures, solution.outcome, run.output)
+        print_solution(figures, solution.outcome, run.output, str(store), verbose)
     if not solution.outcome.proved:
         raise typer.Exit(1)
 

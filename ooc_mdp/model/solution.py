@@ -341,6 +341,7 @@ class Solution(Presentable):
             "quantity": c.quantity,
             "lower": _number(c.lower),
             "upper": _number(c.upper),
+            **self._spread(),
             "error_bound": _number(c.error_bound),
             "residual_bound": _number(c.residual_bound),
             "rounding_bound": _number(c.rounding_bound),
@@ -376,6 +377,12 @@ class Solution(Presentable):
             "workers": [asdict(w) for w in s.workers],
             "memory_plan": self.memory_plan,
         }
+
+    def _spread(self) -> dict[str, float | None]:
+        """Least, mean and largest value."""
+        least, largest = least_and_largest(self.values) if self.values.size else (math.nan, math.nan)
+        mean = float(self.values.mean()) if self.values.size else math.nan
+        return {"value_min": _number(float(least)), "value_mean": _number(mean), "value_max": _number(float(largest))}
 
 
 def _shown(x: float) -> float | str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ooc_mdp.quoting import printable, shorten
 
-__all__ = ["print_rows"]
+__all__ = ["FILE_WIDTH", "print_rows"]
 
+FILE_WIDTH = 160
+"""Columns of a table that goes to a file or pipe."""
+_STYLES = {"PROVED": "bold green", "STOPPED": "bold yellow"}
+"""Of names on a terminal; others are bold."""
 _CELL_CHARACTERS = 1000
 """Of one cell, which may hold an attribute of a file; --json has all of it."""
 
@@ -27,8 +32,8 @@ def print_rows(title: str, rows: list[tuple[str, str]]) -> None:
         print("\n".join([*lines, *(f"{name:{width}}{text}" for name, text in rows)]))
         return
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
+    table.add_column()
     table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+    for name, text in rows:
+        table.add_row(Text(name, _STYLES.get(name, "bold")), text)
     console.print(table)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from small_mdps import Case, make_store
 from store_models import random_model
 
 import ooc_mdp
-from ooc_mdp.report import summaries
-from ooc_mdp.report.summaries import print_solution
+from ooc_mdp.report import solve_summary
+from ooc_mdp.report.solve_summary import print_solution
 
 
 @pytest.mark.parametrize("target", ["epsilon", "residual"])
@@ -39,6 +41,56 @@ def test_a_target_that_is_too_small_is_answered_with_the_least_that_is_possible(
     ],
 )
 def test_ends_of_an_interval_are_rounded_outward(low: float | str, high: float | str, shown: str) -> None:
-    assert summaries._interval(low, high) == shown
+    assert solve_summary._interval(low, high) == shown
     assert float(shown[1:].split(",")[0]) <= float(low)
     assert float(shown[:-1].split(", ")[1]) >= float(high)
+
+
+@pytest.fixture
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[tuple[str, str]]]:
+    """Names and texts of the rows of a solve's summary."""
+    store = make_store(Case(random_model(3, 20)), tmp_path / "s")
+
+    def rows(output: Path | None = None, verbose: bool = False, **options: Any) -> list[tuple[str, str]]:
+        solution = ooc_mdp.solve(store, 0.9, device="cpu", output=output, **options)
+        print_solution(solution.summary(), solution.outcome, output, "a b.store", verbose)
+        lines = capsys.readouterr().out.splitlines()
+        return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
+
+    return rows
+
+
+def test_the_summary_begins_with_what_is_proved_and_the_values(shown: Callable[..., Any]) -> None:
+    rows = shown(epsilon=1e-3)
+    assert rows[0][0] == "PROVED"
+    assert rows[0][1].startswith("|V - V*| ≤ ")
+    assert rows[0][1].endswith("in every state (target: 1.0e-03)")
+    assert [name for name, _ in rows] == ["PROVED", "values", "policy", "method", "table", "loads", "time", "result"]
+    assert dict(rows)["values"].startswith("min ")
+
+
+def test_what_a_residual_proves_is_a_share_of_the_value_range(shown: Callable[..., Any]) -> None:
+    rows = dict(shown(residual=0.5))
+    assert rows["STOPPED"].partition(", ")[2].startswith(("more than the value range", *(f"{n}%" for n in range(100))))
+    assert rows["STOPPED"].endswith("(target: plain residual 5.0e-01)")
+    assert rows["outcome"].startswith("residual_reached: ")
+
+
+def test_a_solve_that_was_stopped_at_once_has_proved_nothing(shown: Callable[..., Any]) -> None:
+    rows = dict(shown(time_limit=1e-9))
+    assert "outcome" in rows
+    assert rows["outcome"].startswith("time_limit: ")
+
+
+def test_the_summary_ends_with_the_next_commands(shown: Callable[..., Any], tmp_path: Path) -> None:
+    rows = shown(output=tmp_path / "r")
+    assert rows[-1] == (
+        "next",
+        f"ooc-mdp report {tmp_path / 'r'}; ooc-mdp verify 'a b.store' {tmp_path / 'r'}",
+    )
+
+
+def test_counters_and_the_memory_plan_are_shown_on_request(shown: Callable[..., Any]) -> None:
+    rows = dict(shown(verbose=True))
+    assert {"residual", "cache", "bytes", "work", "memory"} <= set(rows)
+    assert "process " in rows["memory"]

@@ -12,6 +12,7 @@ from command_line import ooc, refused
 
 import ooc_mdp
 from ooc_mdp.quoting import printable, quote, shorten
+from ooc_mdp.report.terminal import print_short_note
 from ooc_mdp.store.seal import digest_of
 
 EVIL = "x\n\x1b[31mred\x1b]0;title\x07\x7f\x9b\u202e\u2066\u200b\r"
@@ -115,3 +116,17 @@ def test_a_long_name_makes_no_long_message(tmp_path: Path, text: str) -> None:
 
 def test_no_message_about_a_file_is_endless() -> None:
     assert len(str(ooc_mdp.InputError("m", "a" * 5000, 3))) < 1100
+
+
+def test_a_short_note_of_a_memory_plan_has_its_sums_alone(capsys):
+    print_short_note(
+        "memory plan, RAM: process 1.0 MiB + cache 2.0 MiB = 3.0 MiB\nmemory plan, device: cache 1.0 GiB = 1.0 GiB\n"
+        "beside that, if it comes to it: refinement 5.0 MiB\n2 stages for each load"
+    )
+    print_short_note("auto: p-eva = the default")
+    assert capsys.readouterr().err.splitlines() == [
+        "memory plan, RAM: 3.0 MiB",
+        "memory plan, device: 1.0 GiB",
+        "2 stages for each load",
+        "auto: p-eva = the default",
+    ]

@@ -46,7 +46,7 @@ def test_the_commands_of_getting_started_run(tmp_path):
     assert "the certificate holds" in done.stdout
     assert "success: 1 of 1 starts" in done.stdout
     shown = re.findall(
-        r"^    (?:outcome|error|loads|cache) .*$", (DOCS / "getting-started.md").read_text("utf-8"), re.MULTILINE
+        r"^    (?:PROVED|values|table|loads) .*$", (DOCS / "getting-started.md").read_text("utf-8"), re.MULTILINE
     )
     assert len(shown) == 4
     assert {without_numbers(line) for line in shown} <= {without_numbers(line) for line in done.stdout.splitlines()}
