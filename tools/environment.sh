@@ -1,9 +1,9 @@
-# Sourced by tools/test and tools/demo: makes .venv in the repository and keeps it while pyproject.toml stays.
+# Sourced by tools/test, tools/demo and tools/docs: makes .venv in the repository and keeps it while pyproject.toml stays.
 #
 #     make_environment [EXTRAS]     afterwards the repository's commands are in $environment/bin
 #
-# What is installed is written into .venv/installed, the checksum of pyproject.toml first and then the extras;
-# an environment with extras also serves a caller that needs none.
+# What is installed is written into .venv/installed, the checksum of pyproject.toml first and then the extras.
+# Extras are only ever added, so that callers with different extras share the environment.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 environment=$repository/.venv
@@ -47,7 +47,7 @@ create_environment() {
 }
 
 make_environment() {
-    local extras=${1:-} checksum installed python pip
+    local extras=${1:-} extra checksum installed had= missing= python pip
     if ! "$environment/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
         rm -rf "$environment"
         create_environment
@@ -61,10 +61,16 @@ make_environment() {
         'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' \
         "$repository/pyproject.toml")
     installed=$(cat "$environment/installed" 2>/dev/null || true)
-    if [[ $installed == "$checksum $extras" || (-z $extras && $installed == "$checksum "*) ]]; then
+    [[ $installed == *" "* ]] && had=${installed#* }
+    for extra in ${extras//,/ }; do
+        [[ ,$had, == *,"$extra",* ]] || missing+=,$extra
+    done
+    if [[ $installed == "$checksum $had" && -z $missing ]]; then
         echo "using $environment (pyproject.toml is unchanged)"
     else
         rm -f "$environment/installed"
+        extras=$had$missing
+        extras=${extras#,}
         echo "installing ooc-mdp${extras:+[$extras]} into $environment"
         "${pip[@]}" install --quiet --disable-pip-version-check --no-compile --editable "$repository${extras:+[$extras]}"
         printf '%s %s\n' "$checksum" "$extras" >"$environment/installed"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import environment, with_command
+from command_line import Ran, environment, ooc, with_command
 from paths import DOCS, REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -32,29 +33,73 @@ def run_python(code: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_commands_of_getting_started_run(tmp_path):
-    script = "\n".join(blocks(DOCS / "getting-started.md", "sh"))
+def run_commands(page: str, folder: Path) -> str:
+    """The commands of a page in the order of their blocks, in processes of their own; what they print."""
+    script = "\n".join(blocks(DOCS / page, "sh"))
     done = subprocess.run(
-        ["bash", "-e", "-c", script],
-        cwd=tmp_path,
-        env=with_command(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
+        ["bash", "-e", "-c", script], cwd=folder, env=with_command(folder), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "the certificate holds" in done.stdout
-    assert "success: 1 of 1 starts" in done.stdout
+    return done.stdout
+
+
+def run_tutorial(page: str, *replaced: tuple[str, str]) -> dict[str, Ran]:
+    """The commands of a page in this process and folder, with texts replaced: what each printed, and its status."""
+    ran: dict[str, Ran] = {}
+    for block in blocks(DOCS / page, "sh"):
+        if not block.startswith("ooc-mdp"):
+            subprocess.run(["bash", "-e", "-c", block], check=True)
+            continue
+        for line in block.splitlines():
+            for before, after in replaced:
+                line = line.replace(before, after)
+            _, *arguments = shlex.split(line)
+            ran[line] = ooc(*arguments)
+    return ran
+
+
+def test_the_commands_of_getting_started_run(tmp_path):
+    printed = run_commands("getting-started.md", tmp_path)
+    assert "the certificate holds" in printed
+    assert "success: 1 of 1 starts" in printed
     shown = re.findall(
         r"^    (?:PROVED|values|table|loads) .*$", (DOCS / "getting-started.md").read_text("utf-8"), re.MULTILINE
     )
     assert len(shown) == 4
-    assert {without_numbers(line) for line in shown} <= {without_numbers(line) for line in done.stdout.splitlines()}
+    assert {without_numbers(line) for line in shown} <= {without_numbers(line) for line in printed.splitlines()}
     rows = [line.split(",") for line in (tmp_path / "choice.csv").read_text().splitlines()]
     assert [row[2] for row in rows] == ["policy", "0", "0", "0"]
 
 
-@pytest.mark.parametrize("page", ["getting-started.md", "guides/python.md", "guides/properties.md"])
+def test_the_tutorial_about_a_model_file_answers_as_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run_tutorial("tutorials/model-with-a-goal.md")
+    assert {command: done.err for command, done in ran.items() if done.status} == {}
+    page = (DOCS / "tutorials" / "model-with-a-goal.md").read_text("utf-8")
+    answers = re.findall(r"^    (initial .*)$", page, re.MULTILINE)
+    assert len(answers) == 3
+    printed = [line for done in ran.values() for line in done.out.splitlines()]
+    assert [line for line in printed if line.startswith("initial")] == [*answers, answers[0]]
+    assert "verdict  the certificate holds" in printed
+    assert Path("robot.csv").read_text().splitlines()[1] == "0,1.0,1"
+
+
+@pytest.mark.slow
+def test_the_tutorial_about_a_control_problem_runs_on_a_small_grid(tmp_path, monkeypatch):
+    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DOCS / "examples" / "cart_pole.py", tmp_path)
+    ran = run_tutorial("tutorials/cart-pole.md", ("21,21,31,31", "9,9,15,15"), ("--random-starts 10 ", ""))
+    assert {command: done.err for command, done in ran.items() if done.status} == {}
+    assert any("outcome  proved" in done.out for done in ran.values())
+    assert Path("cart.html").is_file()
+    assert Path("cart.png").is_file()
+
+
+@pytest.mark.parametrize(
+    "page", ["getting-started.md", "guides/python.md", "guides/properties.md", "tutorials/table-from-a-function.md"]
+)
 def test_the_python_of_a_page_runs(tmp_path, page):
     for code in blocks(DOCS / page, "python"):
         assert run_python(code, tmp_path)

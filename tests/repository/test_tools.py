@@ -14,7 +14,7 @@ from paths import REPOSITORY
 
 import ooc_mdp
 
-SCRIPTS = ("tools/test", "tools/demo", "tools/environment.sh", ".ci/run")
+SCRIPTS = ("tools/test", "tools/demo", "tools/docs", "tools/environment.sh", ".ci/run")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -22,7 +22,7 @@ def test_a_shell_script_is_valid(script):
     subprocess.run(["bash", "-n", str(REPOSITORY / script)], check=True)
 
 
-@pytest.mark.parametrize("script", ["tools/test", "tools/demo", "tools/check_layers", ".ci/run"])
+@pytest.mark.parametrize("script", ["tools/test", "tools/demo", "tools/docs", "tools/check_layers", ".ci/run"])
 def test_a_script_can_be_executed(script):
     assert os.access(REPOSITORY / script, os.X_OK)
 
@@ -62,6 +62,23 @@ def test_without_a_python_the_error_says_which_is_needed(tmp_path):
     result = environment_function('fail() { echo "$1"; exit 1; }; find_python', str(tmp_path))
     assert result.returncode == 1
     assert "no Python 3.11 or newer here" in result.stdout
+
+
+def test_extras_are_added_to_those_that_are_installed(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    fake(tmp_path / ".venv", "nothing", "")
+    log = tmp_path / "log"
+    fake(
+        tmp_path / ".venv" / "bin",
+        "python",
+        f'case "$*" in *" install "*) echo "$*" >> "{log}";; *-c*) exec "{sys.executable}" "$@";; esac',
+    )
+    for extras in ("test,plot", "docs", "plot", ""):
+        call = f'repository="{tmp_path}"; environment="{tmp_path}/.venv"; drop_stale_kernels() {{ :; }}'
+        result = environment_function(f"{call}; make_environment {extras}", os.environ["PATH"])
+        assert result.returncode == 0, result.stderr
+    installs = [line.rsplit(" ", 1)[1] for line in log.read_text().splitlines()]
+    assert installs == [f"{tmp_path}[test,plot]", f"{tmp_path}[test,plot,docs]"]
 
 
 def test_compiled_kernels_are_dropped_once_a_source_has_changed(tmp_path):
