@@ -30,6 +30,8 @@ highlight_language = "none"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "ooc-mdp"
+html_show_sourcelink = False
+html_copy_source = False
 html_static_path = [str(HERE / "_static")]
 templates_path = [str(HERE / "_templates")]
 html_additional_pages = {"index": "redirect.html"}

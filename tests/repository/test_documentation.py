@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from command_line import Ran, environment, ooc, with_command
 from paths import DOCS, REPOSITORY
+
+import ooc_mdp
 
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 
@@ -150,6 +153,36 @@ def test_generated_pages_and_fragments_are_in_order(tool):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def sections_of_the_python_page() -> dict[str, list[str]]:
+    """Names on the page of the Python interface, by the heading above them."""
+    found: dict[str, list[str]] = {}
+    for mark, name in re.findall(r"^(##|###) (.*)$", (DOCS / "reference" / "api.md").read_text("utf-8"), re.MULTILINE):
+        if mark == "##":
+            found[name] = here = []
+        else:
+            here.append(name)
+    return found
+
+
+def test_every_public_class_is_on_the_python_page_and_only_errors_are_under_errors():
+    sections = sections_of_the_python_page()
+    shown = {name for names in sections.values() for name in names}
+    public = {name: getattr(ooc_mdp, name) for name in ooc_mdp.__all__ if name[0] != "_"}
+    assert shown >= set(public)
+    errors = {name for name, found in public.items() if inspect.isclass(found) and issubclass(found, Exception)}
+    assert set(sections["Errors"]) == errors
+
+
+def test_what_a_public_function_returns_is_on_the_python_page():
+    shown = {name for names in sections_of_the_python_page().values() for name in names}
+    functions = [f for f in (getattr(ooc_mdp, name) for name in ooc_mdp.__all__) if inspect.isfunction(f)]
+    assert len(functions) > 10
+    returned = {name for f in functions for name in inspect.signature(f).return_annotation.split(" | ")}
+    tables = {"Store", "RewardStore", "RecomputedTable"}
+    assert "Table" in shown
+    assert returned - {"None"} - tables <= shown
 
 
 def changelog(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
