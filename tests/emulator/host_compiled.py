@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from emulated_cuda import EXPORT, compile_kernels, compile_library
-from paths import REPOSITORY
 
+from ooc_mdp.backends.cuda.control import rows
 from ooc_mdp.backends.cuda.control.rows import kernel_source
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.problems.control import DiscretisedProblem
@@ -20,7 +20,7 @@ from ooc_mdp.problems.control.cuda.source import setup
 from ooc_mdp.problems.control.cuda.translate import Program
 
 _THREADS = 128
-_TEMPLATE = REPOSITORY / "ooc_mdp" / "backends" / "cuda" / "control/rows.cu"
+_TEMPLATE = Path(rows.__file__).with_name("rows.cu")
 
 
 def rows_of_kernel(discretised: DiscretisedProblem, states: IntArray) -> Rows:

@@ -206,6 +206,19 @@ def test_fragments_become_a_section_of_the_changelog(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["README.md"]
 
 
+def test_a_section_that_waits_for_its_release_is_dated_and_its_fragments_are_removed(tmp_path):
+    folder = tmp_path / "docs" / "changelog"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("how\n")
+    (folder / "first.md").write_text("Added: a part of the first release.\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [0.1.0] - not released\n\n- highlights\n")
+    done = changelog(tmp_path, "0.1.0", "2027-01-31")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "CHANGELOG.md").read_text() == "# Changelog\n\n## [0.1.0] - 2027-01-31\n\n- highlights\n"
+    assert [path.name for path in folder.iterdir()] == ["README.md"]
+    assert "0.1.0" in changelog(tmp_path, "0.1.0", "2027-02-01").stderr
+
+
 @pytest.mark.parametrize("text", ["Mended: a thing.", "a thing", "Fixed:"])
 def test_a_fragment_without_kind_or_text_is_refused(tmp_path, text):
     folder = tmp_path / "docs" / "changelog"
