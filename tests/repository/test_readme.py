@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import environment, with_command
+from command_line import with_command
 from paths import CASES, DOCS, REPOSITORY
 
 import ooc_mdp
@@ -32,6 +31,8 @@ def block_after(heading: str, language: str, number: int = 0) -> str:
 
 
 def test_the_first_commands_run_and_print_what_the_readme_shows(tmp_path):
+    pytest.importorskip("bokeh")
+    (tmp_path / "pendulum.py").write_text(block_after("Solve something", "python"))
     done = subprocess.run(
         ["bash", "-e", "-c", block_after("Solve something", "sh")],
         cwd=tmp_path,
@@ -42,11 +43,12 @@ def test_the_first_commands_run_and_print_what_the_readme_shows(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     shown = [line.strip() for line in README.splitlines() if line.startswith("    ")]
-    for word in ("method", "table", "result", "next"):  # lines without seconds or rounding in them
+    for word in ("table", "result", "next"):  # lines without seconds or rounding in them
         line = next(line for line in done.stdout.splitlines() if line.startswith(word))
         assert line in shown
-    with np.load(tmp_path / "car.npz") as arrays:
-        assert arrays["value"].shape == arrays["policy"].shape == (90000,)
+    assert "verdict  the certificate holds" in done.stdout
+    assert "success: 1 of 1 starts" in done.stdout
+    assert (tmp_path / "pendulum.html").is_file()
 
 
 def test_the_line_for_a_question_about_a_model_file_answers(tmp_path):
@@ -72,25 +74,9 @@ def test_the_line_for_a_question_about_a_model_file_answers(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".store")] == []
 
 
-def test_the_python_example_runs(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", block_after("From Python", "python")],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first.startswith("proved ")
-    assert float(first.split()[1]) <= 1e-4
-    assert second == "True"
-
-
 def test_the_three_lines_for_arrays_run(capsys):
-    lines = block_after("From Python", "python", 1)
-    assert len(lines.splitlines()) == 3
+    lines = block_after("Solve something", "python", 1)
+    assert len([line for line in lines.splitlines() if line and not line.startswith("import ")]) == 3
     exec(lines, {"ooc_mdp": ooc_mdp})
     values, actions, bound = re.fullmatch(r"\[(.*)\] \[(.*)\] (.*)\n", capsys.readouterr().out).groups()
     assert [float(v) for v in values.split()] == pytest.approx([26.244, 29.484, 33.484], abs=float(bound))
@@ -99,8 +85,8 @@ def test_the_three_lines_for_arrays_run(capsys):
 
 
 def test_the_ten_lines_for_a_function_run(tmp_path, monkeypatch):
-    lines = block_after("From Python", "python", 2)
-    assert len([line for line in lines.splitlines() if line and not line.startswith("import numpy")]) <= 10
+    lines = block_after("Solve something", "python", 2)
+    assert len([line for line in lines.splitlines() if line and not line.startswith("import ")]) <= 10
     monkeypatch.chdir(tmp_path)
     names = {"ooc_mdp": ooc_mdp}
     exec(lines, names)
