@@ -37,7 +37,7 @@ _OUTCOME = "(probability, successor, reward)"
 
 @dataclass(frozen=True, slots=True)
 class StateRows:
-    """The rows of n states, for :func:`ooc_mdp.from_rows`; shapes as ``docs/guides/python.md`` lists them."""
+    """The rows of n states, for :func:`ooc_mdp.from_rows`; `Tables from Python` in the reference lists all shapes."""
 
     successors: npt.ArrayLike
     """Integers (n, A, K), (m, K) or (z,); in any order inside a row, repeated or not."""

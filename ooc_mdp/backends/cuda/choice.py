@@ -1,7 +1,7 @@
 """Which GPUs `--device cuda` is: all that form a group where these are expected to be faster, else the first.
 
-What is expected rests on measurements (`docs/guides/gpu.md`): GPUs meet after every round of sweeps, and wait for loads
-that follow each other, so that small models gain nothing.
+What is expected rests on measurements (`benchmarks/notes/2026-11-several-gpus.md`): GPUs meet after every round of
+sweeps, and wait for loads that follow each other, so that small models gain nothing.
 """
 
 from __future__ import annotations
