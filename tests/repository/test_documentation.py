@@ -104,8 +104,14 @@ def test_the_tutorial_about_a_control_problem_runs_on_a_small_grid(tmp_path, mon
     "page", ["getting-started.md", "guides/python.md", "guides/properties.md", "tutorials/table-from-a-function.md"]
 )
 def test_the_python_of_a_page_runs(tmp_path, page):
+    printed = []
     for code in blocks(DOCS / page, "python"):
-        assert run_python(code, tmp_path)
+        lines = run_python(code, tmp_path).splitlines()
+        assert lines
+        printed += lines
+    shown = re.findall(r"^    (\d of the first: .*)$", (DOCS / page).read_text("utf-8"), re.MULTILINE)
+    assert len(shown) == (4 if page.startswith("tutorials") else 0)
+    assert set(shown) <= set(printed)
 
 
 def strings_at_run_time(module: Path) -> list[str]:
