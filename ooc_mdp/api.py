@@ -206,7 +206,7 @@ def solve_with(
 
 
 def _completed(solution: Solution, opened: Table, base: Table, asked: Table) -> Solution:
-    """The solution with what only its tables say: the source's actions, initial states, the grid.
+    """The solution with what only its tables say: the source's actions and their names, initial states, the grid.
 
     Parameters
     ----------
@@ -214,6 +214,7 @@ def _completed(solution: Solution, opened: Table, base: Table, asked: Table) -> 
     base : that of the model.
     asked : that of the question, with the rows of all actions.
     """
+    from ooc_mdp.model.named_actions import named_actions
     from ooc_mdp.model.solution import MAX_INITIAL
     from ooc_mdp.properties.table import AskedTable
     from ooc_mdp.store.result import source_actions
@@ -224,6 +225,7 @@ def _completed(solution: Solution, opened: Table, base: Table, asked: Table) -> 
     return replace(
         solution,
         source_actions=source_actions(solution, base),
+        named_actions=named_actions(solution.policy, base),
         initial=solution.at_states(initial, opened.sense, limits),
         geometry=base.facts.attributes.get("geometry"),
         table=asked,

@@ -35,6 +35,7 @@ ENVIRONMENT = Kind(
     "an environment, such as gymnasium.make('FrozenLake-v1')",
 )
 LABELS = Kind(lambda value: isinstance(value, Mapping), "a dict of states by name")
+NAMES = Kind(lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes), "a list of names")
 VARIABLES = Kind(lambda value: isinstance(value, Mapping), "a dict of arrays by name")
 Arrays = np.ndarray[Any, Any] | Sequence[Any]
 """P or R: an array, a SciPy matrix, or a list of them."""
@@ -77,6 +78,7 @@ def rewards_apart(table: Any, second: Any, third: Any) -> tuple[Any, Any]:
     terminal=maybe(TERMINAL),
     labels=maybe(LABELS),
     variables=maybe(VARIABLES),
+    action_names=maybe(NAMES),
     normalize=FLAG,
     path=maybe(PATH),
     overwrite=FLAG,
@@ -93,6 +95,7 @@ def from_arrays(
     labels: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
     initial: int | Sequence[int] | np.ndarray[Any, Any] | None = None,
     variables: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
+    action_names: Sequence[str] | None = None,
     normalize: bool = False,
     path: AnyPath | None = None,
     overwrite: bool = False,
@@ -117,6 +120,7 @@ def from_arrays(
     initial : the initial states, likewise, or one number; their label is "init".
     variables : for each name the values that a state variable has, integers or bools (states,): questions about goals
         compare them, as "x = 3 & !done".
+    action_names : a name for each number of an action, which `Solution.action_names` and exports have for the policy.
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
     overwrite : replace an existing store.
@@ -139,7 +143,10 @@ def from_arrays(
     from ooc_mdp.io.source import ReadOptions
 
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
-    model = ArrayModel(P, R, s_indices, a_indices, layout, terminal, options.sense or "max", labels, initial, variables)
+    sense = options.sense or "max"
+    model = ArrayModel(
+        P, R, s_indices, a_indices, layout, terminal, sense, labels, initial, variables, action_names=action_names
+    )
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
     return stored_at(path, "arrays", lambda place: convert_source(source, place, options, provenance, progress))

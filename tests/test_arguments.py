@@ -54,7 +54,7 @@ ALSO: dict[str, str] = {
 ARRAYS = {
     "P": "list array", "R": "list array", "s_indices": "none list array", "a_indices": "none list array",
     "layout": "none text", "terminal": "none list dict", "path": "none text",
-    "labels": "none dict", "initial": "none list", "variables": "none dict",
+    "labels": "none dict", "initial": "none list", "variables": "none dict", "action_names": "none list",
 }  # fmt: skip
 """Likewise, of `from_arrays`."""
 

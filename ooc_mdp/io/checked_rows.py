@@ -59,6 +59,7 @@ def check_block(path: str, first_state: int, raw: RawRows, *, n_states: int | No
         max_successor=largest,
         max_successor_line=line_of(raw.transition_positions, where),
         reward_models=_reward_models(path, states, raw, n_states, normalize),
+        action_names=raw.action_names,
     )
 
 

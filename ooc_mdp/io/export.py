@@ -2,9 +2,10 @@
 
 .npy   values        .npz   value, policy        .csv   state, axes of the grid, value, policy, controls
 
-A column `action` follows the policy where the source does not number its actions 0, 1, ...: the source's numbers. In
-CSV each axis of a grid has a column, of the point's position where the axis' bounds are known and else of its index
-along the axis; `control0`, ... are the control values of the policy's action, where the problem has such values.
+A column `action` follows the policy where the source does not number its actions 0, 1, ...: the source's numbers. Where
+it names actions a column `action_name` follows, empty where an action has no name. In CSV each axis of a grid has a
+column, of the point's position where the axis' bounds are known and else of its index along the axis; `control0`, ...
+are the control values of the policy's action, where the problem has such values.
 Of a finite horizon these are the value and the policy of the first stage; `value_10` and `policy_10` are those of stage
 10, where that is asked for.
 
@@ -36,7 +37,7 @@ __all__ = ["export_result"]
 
 _LINES = 1 << 16
 """States whose lines are written at a time."""
-_COLUMNS = frozenset({"state", "value", "policy", "action"})
+_COLUMNS = frozenset({"state", "value", "policy", "action", "action_name"})
 
 
 def export_result(
@@ -159,10 +160,13 @@ def _columns(array: npt.NDArray[Any]) -> list[list[Any]]:
 
 
 def _choices(result: Result) -> dict[str, npt.NDArray[Any]]:
-    """The policy by the position of each action in its state, and by the source's number where that differs."""
+    """The policy by the position of each action in its state, by the source's number where that differs, by name."""
     choices: dict[str, npt.NDArray[Any]] = {"policy": result.policy}
     if result.actions is not None:
         choices["action"] = result.actions
+    names = result.solution.action_names
+    if names is not None:
+        choices["action_name"] = names
     return choices
 
 

@@ -47,5 +47,7 @@ class RawRows:
     """int64 [m]; where each row is in the file: its line, from 1 on, or its byte, for text sources to find the line."""
     transition_positions: IntArray | None = None
     """int64 [nnz]; where each transition is, likewise."""
+    action_names: IntArray | None = None
+    """int64 [m]; numbers of the rows' names (`SourceAnnotations.number_actions`), -1 for a row without one."""
     reward_models: Mapping[str, RawRewards] = field(default_factory=dict)
     """Rewards of the same rows by further reward models, by name."""

@@ -63,7 +63,7 @@ class _Rewards:
     def _table(self, first: int, end: int) -> tuple[Table, int]:
         low, high = first // _STEP, -(-end // _STEP)
         stop = int(self._marks[high]) if high < self._marks.size else self.file.size
-        return column_table(self.file, int(self._marks[low]), stop, _REWARD), low * _STEP
+        return column_table(self.file, int(self._marks[low]), stop, _REWARD)[0], low * _STEP
 
     def _until(self, first: int, end: int) -> tuple[Table, int]:
         """A table that holds the rewards of these states, and the state of its first line; InputError at a bad one."""
@@ -105,7 +105,7 @@ class _TransitionListSource(TextSource):
             raise error_at(self.file, self.size - 1, "nothing but blank lines and comments; no transition is given")
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
-        table = column_table(self.file, segment.begin, segment.end, _FIELDS)
+        table, _ = column_table(self.file, segment.begin, segment.end, _FIELDS)
         raw, error = group_rows(self.file, table, segment, None, gaps=False, numbered=False)
         first = segment.first_state
         end = first + raw.action_ptr.size - 1

@@ -1,7 +1,7 @@
-"""What is known of a model beside its table: labels and variables of states, and reward models with names of their own.
+"""What is known of a model beside its table: labels and variables of states, reward models, and names of actions.
 
-No solve of the table reads them; questions about such states, and about one of several reward models, do. This module
-knows no files.
+No solve of the table reads them; questions about such states, and about one of several reward models, do, and names
+stand beside the actions of a policy. This module knows no files.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Annotations:
     """Names of the other ones."""
     rewards_chosen: bool = True
     """False where the source had several reward models and the table has none of them."""
+    action_names: Sequence[str] = ()
+    """Different names of actions."""
 
     def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
         """uint8 [ceil(n/8)]; one bit for each state, in the source's order, the first in the lowest bit of a byte.
@@ -95,6 +97,10 @@ class Annotations:
     def reward_range(self, name: str) -> tuple[float, float]:
         """Least and largest reward by one of `reward_models`, values of states without action included."""
         raise unknown_name("reward model", name, self.reward_models)
+
+    def row_names(self, first: int, end: int) -> IntArray:
+        """int64 [end - first]; which of `action_names` each row has, in the table's order; -1 where it has none."""
+        return np.full(end - first, -1)
 
     def faults(self) -> list[str]:
         """Read everything, and return what is damaged."""

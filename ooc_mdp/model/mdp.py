@@ -99,6 +99,8 @@ class Block:
     """Line of that successor, counted from the start of the file."""
     reward_models: Mapping[str, ModelRewards] = field(default_factory=dict)
     """Rewards of the rows by further reward models, by name."""
+    action_names: IntArray | None = None
+    """int64 [m]; numbers of the rows' names in the source's annotations, -1 for a row without one; None without any."""
 
 
 def joined_rows(pieces: Sequence[Rows]) -> Rows:

@@ -18,6 +18,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model import at_points
 from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.named_actions import NamedActions
 from ooc_mdp.model.presentation import Presentable
 from ooc_mdp.model.q_values import QValues, q_values
 from ooc_mdp.model.stages import StageResults
@@ -194,7 +195,8 @@ class Solution(Presentable):
     """How the solve progressed; None for a solution that was not recorded."""
     source_actions: IntArray | None = None
     """int64 [n_states]; `actions`, where the source numbers actions otherwise than 0, 1, ... in each state."""
-
+    named_actions: NamedActions | None = None
+    """Which of the model's names of actions the policy takes; None where it has none."""
     stages: StageResults | None = None
     """Of a finite horizon; `values` and `policy` are then those of the first stage, 0."""
     initial: tuple[InitialAnswer, ...] = ()
@@ -241,6 +243,11 @@ class Solution(Presentable):
         `policy` counts the available actions of each state instead; both are equal where all actions are available.
         """
         return self.policy if self.source_actions is None else self.source_actions
+
+    @property
+    def action_names(self) -> npt.NDArray[np.str_] | None:
+        """[n_states]; names of the policy's actions, empty where there is none; None where the model has no names."""
+        return None if self.named_actions is None else self.named_actions.texts()
 
     @property
     def error_bound(self) -> float:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
+from ooc_mdp.quoting import listed
 from ooc_mdp.report.rows import FILE_WIDTH, print_rows
 from ooc_mdp.report.solve_summary import error_words, gain_rows, policy_words, solution_rows
 from ooc_mdp.report.workers_table import print_workers
@@ -98,6 +99,8 @@ def print_inspection(facts: dict[str, Any]) -> None:
         own = facts["table_rewards"]
         named = (f"{name} (the table's)" if name == own else name for name in facts["reward_models"])
         rows.append(("reward models", ", ".join(named)))
+    if facts["action_names"]:
+        rows.append(("action names", listed(facts["action_names"])))
     if facts["geometry"]:
         rows.append(("geometry", _geometry(facts["geometry"])))
     print_rows(facts["path"], [*rows, *_origin(facts["provenance"])])

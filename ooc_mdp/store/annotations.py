@@ -1,13 +1,15 @@
-"""Labels, variables and reward models of a store: a sealed group beside its table, which no solve of the table reads.
+"""Labels, variables, reward models and names of actions of a store: a sealed group beside its table.
 
     annotations/
         label_0      uint8 [ceil(n/8)]   one bit per state in the source's order, the first in the lowest bit of a byte
         variable_0   uint8, int32, int64 [n]   values in the source's order, in the first of these types that holds them
         reward_0     float64 [m]         of the table's rows, in the store's order
         terminal_0   float64 [n]         of states without action, in the store's order; where some are not 0
+        row_action   uint8, int32 [m]    0 for a row without a name, else 1 + which of the names it has; store's order
 
-The attributes name them, and the fingerprint of the table that they belong to. Opening compares the digests; every
-chunk is compared with the group's manifest when it is read (`ooc_mdp.store.sealed_group`).
+No solve of the table reads them. The attributes name them, and the fingerprint of the table that they belong to.
+Opening compares the digests; every chunk is compared with the group's manifest when it is read
+(`ooc_mdp.store.sealed_group`).
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from ooc_mdp.store.damage import REMEDY
 from ooc_mdp.store.sealed_file import SealError
 from ooc_mdp.store.sealed_group import SealedGroup, SealedGroupWriter, group_attributes, sealed_names
 
-__all__ = ["ANNOTATIONS", "RewardModel", "StateAnnotations", "open_annotations", "write_annotations"]
+__all__ = ["ANNOTATIONS", "RewardModel", "RowNames", "StateAnnotations", "open_annotations", "write_annotations"]
 
 ANNOTATIONS = "annotations"
 """The folder in a store's directory."""
-_FORMAT, _VERSION = "ooc-mdp-annotations", 2
+_FORMAT, _VERSION = "ooc-mdp-annotations", 3
 _TYPES = (np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64))
 
 
@@ -55,6 +57,7 @@ _OWN: dict[str, Rule] = {
     "reward_ranges": (lambda value: isinstance(value, list) and all(map(_is_range, value)), "a range for each model"),
     "table_rewards": or_null((lambda value: isinstance(value, str), "a name")),
     "rewards_chosen": (lambda value: isinstance(value, bool), "true or false"),
+    "action_names": _NAMES,
 }
 
 
@@ -107,6 +110,19 @@ class RewardModel:
         return float(min(each.min() for each in sizes)), float(max(each.max() for each in sizes))
 
 
+@dataclass(frozen=True, slots=True)
+class RowNames:
+    """Names of actions in the table's order."""
+
+    names: tuple[str, ...]
+    of_rows: npt.NDArray[np.integer[Any]]
+    """[m]; which of the names each row has, -1 for none."""
+
+    def stored(self, first: int, end: int) -> npt.NDArray[np.integer[Any]]:
+        """As they are stored: 0 for none."""
+        return self.of_rows[first:end] + 1
+
+
 def write_annotations(
     root: Path,
     fingerprint: str,
@@ -115,8 +131,9 @@ def write_annotations(
     sizes: tuple[int, int],
     table_rewards: str | None = None,
     rewards_chosen: bool = True,
+    actions: RowNames | None = None,
 ) -> None:
-    """Write labels, variables and reward models into the directory of a store.
+    """Write labels, variables, reward models and names of actions into the directory of a store.
 
     Parameters
     ----------
@@ -124,6 +141,7 @@ def write_annotations(
     rewards : for each name a reward model other than the table's; mapped files of any size.
     sizes : numbers of states and of rows.
     table_rewards, rewards_chosen : as in :class:`~ooc_mdp.model.annotations.Annotations`.
+    actions : names of the rows' actions, where there are any.
     """
     place = root / ANNOTATIONS
     if place.exists():  # of a run that was stopped
@@ -141,6 +159,8 @@ def write_annotations(
             group.write(f"reward_{i}", model.rewards, model.rewards.shape, ("row",))
         if model.terminal.any():
             group.write(f"terminal_{i}", model.terminal, model.terminal.shape, ("state",))
+    if actions is not None:
+        group.write_runs("row_action", _type_of_names(actions.names), actions.stored, (sizes[1],), ("row",))
     group.seal(
         {
             "format": _FORMAT,
@@ -154,8 +174,14 @@ def write_annotations(
             "reward_ranges": [list(model.range) for model in rewards.values()],
             "table_rewards": table_rewards,
             "rewards_chosen": rewards_chosen,
+            "action_names": [] if actions is None else list(actions.names),
         }
     )
+
+
+def _type_of_names(names: Sequence[str]) -> np.dtype[Any]:
+    """The type of which of the names a row has."""
+    return _stored_type(Variable(INT, 0, len(names)))
 
 
 def _stored_type(variable: Variable) -> np.dtype[Any]:
@@ -165,7 +191,7 @@ def _stored_type(variable: Variable) -> np.dtype[Any]:
 
 
 def open_annotations(root: Path, fingerprint: str, n_states: int, n_rows: int) -> Annotations:
-    """The labels, variables and reward models of a store; none where it has no such group.
+    """What a store has beside its table; nothing where it has no such group.
 
     Raises
     ------
@@ -197,6 +223,7 @@ class _StoredAnnotations(Annotations):
         self.reward_models: Sequence[str] = tuple(attributes["reward_models"])
         self.table_rewards: str | None = attributes["table_rewards"]
         self.rewards_chosen: bool = attributes["rewards_chosen"]
+        self.action_names: Sequence[str] = tuple(attributes["action_names"])
 
     def check(self, fingerprint: str, n_states: int, n_rows: int) -> None:
         """Compare what the attributes and the list of arrays say with the table; SealError where they differ."""
@@ -212,10 +239,12 @@ class _StoredAnnotations(Annotations):
         models = range(len(self.reward_models))
         expected |= {f"reward_{i}": ("float64", (n_rows,)) for i in models if n_rows}
         expected |= {f"terminal_{i}": ("float64", (n_states,)) for i in models if f"terminal_{i}" in self._group.arrays}
+        if self.action_names:
+            expected["row_action"] = (_type_of_names(self.action_names).name, (n_rows,))
         given = {name: (array.dtype.name, array.shape) for name, array in self._group.arrays.items()}
         if given != expected:
             wrong = sorted(name for name in {*given, *expected} if given.get(name) != expected.get(name))
-            raise SealError(f"its arrays {', '.join(wrong)} are not those of its labels, variables and reward models")
+            raise SealError(f"its arrays {', '.join(wrong)} are not those that its attributes name")
 
     def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
         """Read a label."""
@@ -252,6 +281,18 @@ class _StoredAnnotations(Annotations):
         low, high = self._attributes["reward_ranges"][self._index(name)]
         return low, high
 
+    def row_names(self, first: int, end: int) -> IntArray:
+        """Read which names some rows have."""
+        if not self.action_names or first == end:
+            return np.full(end - first, -1)
+        try:
+            found = self._group.read_run("row_action", first, end)[0].astype(np.int64) - 1
+            if not -1 <= int(found.min()) <= int(found.max()) < len(self.action_names):
+                raise SealError(f"row_action has values beyond the {len(self.action_names)} names of its attributes")
+        except SealError as error:
+            raise _damaged(self._place, error) from error
+        return found
+
     def _index(self, name: str) -> int:
         if name not in self.reward_models:
             raise unknown_name("reward model", name, self.reward_models)
@@ -281,4 +322,6 @@ class _StoredAnnotations(Annotations):
 
 
 def _damaged(place: Path, error: Exception) -> DamagedStoreError:
-    return DamagedStoreError(f"the labels, variables and reward models in {place} are damaged: {error}; {REMEDY}")
+    return DamagedStoreError(
+        f"the labels, variables, reward models and names in {place} are damaged: {error}; {REMEDY}"
+    )

@@ -148,13 +148,14 @@ def _facts(
 
 
 def _annotations(kept: Annotations) -> dict[str, Any]:
-    """Labels with the numbers of their states, variables with their ranges, and names of reward models."""
+    """Labels with the numbers of their states, variables with their ranges, and names of reward models and actions."""
     own = [] if kept.table_rewards is None else [kept.table_rewards]
     return {
         "labels": {name: int(np.count_nonzero(kept.label(name))) for name in kept.labels},
         "variables": {name: asdict(variable) for name, variable in kept.variables.items()},
         "reward_models": [*own, *kept.reward_models],
         "table_rewards": kept.table_rewards,
+        "action_names": list(kept.action_names),
     }
 
 

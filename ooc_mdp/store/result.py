@@ -3,6 +3,7 @@
     value    float64   in the source's state order and sign
     policy   int32     the state's own action index, -1 where it has none
     action   int64     the source's number of that action, where it does not number them 0, 1, ...
+    action_name   int32     which of the names in action_names (uint8, a JSON list in UTF-8) it has, -1 for none
     lower, upper  float64   bounds on V*, of total rewards only
     stage_...               of each stage of a finite horizon (:mod:`ooc_mdp.store.result_stages`)
 
@@ -13,6 +14,7 @@ a closed list: format, format_version, of, solution, about, and the seal of :mod
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.named_actions import NamedActions, named_actions
 from ooc_mdp.model.presentation import Presentable
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.stages import StageResults
@@ -58,11 +61,19 @@ __all__ = [
     "write_result",
 ]
 
-_ARRAYS = {"value": "float64", "policy": "int32", "action": "int64", "value_lower": "float64", "value_upper": "float64"}
+_ARRAYS = {
+    "value": "float64",
+    "policy": "int32",
+    "action": "int64",
+    "action_name": "int32",
+    "value_lower": "float64",
+    "value_upper": "float64",
+}
+_NAME, _NAMES = "action_name", "action_names"
 _ALWAYS = frozenset({"value", "policy"})
 _CHUNKED = frozenset(_ARRAYS) | STAGE_ARRAYS
 _RESERVED = (
-    frozenset({"state", "stage", HISTORY})
+    frozenset({"state", "stage", HISTORY, _NAMES})
     | _CHUNKED
     | STAGE_LISTS
     | {f"{name}_{part}" for name in _CHUNKED for part in ("chunks", "chunk", "chunk_field")}
@@ -187,12 +198,18 @@ def write_result(
     ------
     StoreError : the place is taken, or the disk is full; a previous result stays.
     """
-    attributes = attributes_of(store, solution, identity)
+    attributes, names = attributes_of(store, solution, identity), named_actions(solution.policy, store)
     grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
     with atomic_directory(output, overwrite=replace, check_replaceable=_check_is_result) as place:
         group = SealedGroupWriter(place)
         for name, data in _arrays(solution, store):
             group.write(name, data, grid.shape, grid.dimensions)
+        if names is not None:
+            group.write(_NAME, names.of_states, grid.shape, grid.dimensions)
+            texts = np.frombuffer(json.dumps(names.names, ensure_ascii=False).encode(), np.uint8)
+            group.write_small(
+                _NAMES, texts, (f"{_NAMES}_byte",), {"long_name": "names of actions: a JSON list in UTF-8"}
+            )
         if solution.stages is not None:
             write_stages(group, solution.stages, grid)
         for name, coordinate in grid.coordinates.items():
@@ -266,7 +283,7 @@ def open_result(path: str | Path) -> Result:
 def _solution(path: Path, group: SealedGroup, parsed: ResultAttributes) -> Solution:
     """What the group's arrays and attributes make; SealError where they do not belong together."""
     grid = grid_of(parsed.geometry, parsed.statistics.n_states, _RESERVED)
-    small = {name for name in group.arrays if name.startswith(f"{HISTORY}/")} | set(grid.coordinates)
+    small = {name for name in group.arrays if name.startswith(f"{HISTORY}/")} | set(grid.coordinates) | {_NAMES}
     stages = read_stages(group, grid, path)
     of_stages = set() if stages is None else STAGE_LISTS | STAGE_ARRAYS
     unknown = sorted(set(group.arrays) - set(_ARRAYS) - small - of_stages)
@@ -280,6 +297,7 @@ def _solution(path: Path, group: SealedGroup, parsed: ResultAttributes) -> Solut
                 f"{name} is {array.dtype.name} {array.shape}, it must be {_ARRAYS[name]} {grid.shape} in chunks"
             )
     history = {name.partition("/")[2]: group.small[name] for name in small if name.startswith(f"{HISTORY}/")}
+    named = _named_actions(group)
     return Solution(
         outcome=parsed.outcome,
         method=parsed.method,
@@ -294,9 +312,28 @@ def _solution(path: Path, group: SealedGroup, parsed: ResultAttributes) -> Solut
         value_upper=group.read("value_upper") if "value_upper" in group.arrays else None,
         history=history_of(history) if history else None,
         source_actions=group.read("action") if "action" in group.arrays else None,
+        named_actions=named,
         stages=stages,
         geometry=parsed.geometry,
     )
+
+
+def _named_actions(group: SealedGroup) -> NamedActions | None:
+    """The names of the policy's actions, where a result has them; SealError where they do not belong together."""
+    if (_NAME in group.arrays) != (_NAMES in group.small):
+        raise SealError(f"of {_NAME} and {_NAMES} only one is there")
+    if _NAME not in group.arrays:
+        return None
+    try:
+        names = json.loads(group.small[_NAMES].astype(np.uint8).tobytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise SealError(f"{_NAMES} is no JSON list: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SealError(f"{_NAMES} is no JSON list of texts")
+    found = group.read(_NAME).astype(np.int32, copy=False)
+    if found.size and not -1 <= int(found.min()) <= int(found.max()) < len(names):
+        raise SealError(f"{_NAME} has numbers beyond the {len(names)} names of {_NAMES}")
+    return NamedActions(tuple(names), found)
 
 
 def stored_stages(path: Path) -> StageResults | None:

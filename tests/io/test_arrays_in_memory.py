@@ -237,7 +237,7 @@ def test_integers_that_float64_would_round_are_refused_by_index(P, R, keywords, 
     with pytest.raises(InputError, match=rf"{place} is {BIG}, which float64 would round to {BIG - 1}; scale"):
         open_arrays(ArrayModel(P, R, **keywords), ReadOptions())
     exact = open_arrays(ArrayModel(np.eye(2)[None], np.array([2**60, -(2**53)])), ReadOptions())
-    assert exact._raw.row_rewards.tolist() == [2.0**60, -(2.0**53)]
+    assert exact.rows.row_rewards.tolist() == [2.0**60, -(2.0**53)]
 
 
 @pytest.mark.parametrize("given", ["dense", "sparse", "transitions", "state-first"])

@@ -43,15 +43,13 @@ def written(path: Path, text: str) -> Path:
         ({"labels": " init"}, None),
         ({"labels": " [1] goal", "models": "steps"}, None),
         ({"labels": " [1, 2]", "models": "steps cost"}, None),
-        ({"name": "go"}, "names of actions (go)"),
+        ({"name": "go"}, None),
         ({"name": "__NOLABEL__"}, None),
-        ({"name": "go", "labels": " a", "models": "steps cost"}, "names of actions (go)"),
+        ({"name": "go", "labels": " a", "models": "steps cost"}, None),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", SIZES)
-def test_of_drn_only_names_of_actions_are_left_out(
-    tmp_path: Path, changes: dict[str, str], left: str | None, size: int
-):
+def test_of_drn_nothing_is_left_out(tmp_path: Path, changes: dict[str, str], left: str | None, size: int):
     path = written(tmp_path / "m.drn", DRN.format(**({"labels": "", "name": "0", "models": ""} | changes)))
     model = {"reward_model": "steps"} if "cost" in changes.get("models", "") else {}
     if left == "refused":
@@ -75,7 +73,9 @@ def test_prism_names_of_actions_and_companion_files(tmp_path: Path, suffix: str,
     assert sentence_of(plain, size) is None
     write("m.sta", "(x,y)\n0:(0,1)\n1:(1,1)\n")
     assert sentence_of(plain, size) is None
-    assert sentence_of(write("n.tra", TRA.format(" go")), size) == "names of actions (go)"
+    assert sentence_of(write("n.tra", TRA.format(" go")), size) is None
+    dtmc = write("d.tra", "# Transitions (DTMC)\n1 1\n0 0 1 go\n")
+    assert sentence_of(dtmc, size) == "names of actions (go)"
 
 
 def test_prism_reward_files_beside_a_named_one(tmp_path: Path):
@@ -143,7 +143,7 @@ def test_every_reader_says_what_it_leaves_out(tmp_path: Path, format: str):
 
 
 def test_the_command_prints_one_line_on_stderr_and_the_store_is_whole(tmp_path: Path):
-    path = written(tmp_path / "m.drn", DRN.format(labels=" init goal", name="go", models=""))
+    path = written(tmp_path / "m.tra", "# Transitions (DTMC)\n1 1\n0 0 1 go\n")
     ran = ooc("convert", path, tmp_path / "s", "--json")
     assert ran.status == 0
     lines = [line for line in ran.err.splitlines() if "not kept" in line]

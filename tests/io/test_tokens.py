@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ooc_mdp.io.text import columns, numbers
 from ooc_mdp.io.text.errors import Field, number_error
 from ooc_mdp.io.text.lines import mark_lines, next_state
-from ooc_mdp.io.text.words import no_words
 
 digits = st.text("0123456789", min_size=1, max_size=25)
 exponents = st.one_of(
@@ -37,7 +36,7 @@ def parse(text: bytes, n_integers: int = 0, word: bool = False, capacity: int = 
     offsets = np.zeros(capacity, np.int64)
     slow = np.zeros((numbers.SLOW_SLOTS, 3), np.int64)
     _, count, n_slow, bad = columns.parse_columns(
-        buffer, 0, buffer.size, (n_integers, word), no_words(), 0, ints, floats, offsets, slow
+        buffer, 0, buffer.size, (n_integers, word), np.empty((capacity, 2), np.int64), 0, ints, floats, offsets, slow
     )
     for index, begin, end in slow[:n_slow].tolist():
         floats[0, index] = numbers.nearest_double(text[begin:end].decode())

@@ -33,6 +33,7 @@ from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.quoting import quote
 
 __all__ = ["ArrayModel", "MemorySource", "Terminal", "open_arrays"]
 
@@ -54,6 +55,7 @@ class ArrayModel:
     labels: Any = None
     initial: Any = None
     variables: Any = None
+    action_names: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,12 @@ class MemorySource:
         self.left_out = LeftOut()
         self.annotations = SourceAnnotations()
         self.n_states: int | None = raw.action_ptr.size - 1
-        self._raw = raw
+        self.rows = raw
         self._options = options
 
     def blocks(self) -> Iterator[BlockReader]:
         """Readers of blocks of about options.segment_bytes."""
-        raw = self._raw
+        raw = self.rows
         rows = PointerStream(self.path, _Pointers(raw.successor_ptr), raw.successors.size, "transitions")
         states = PointerStream(self.path, _Pointers(raw.action_ptr), rows.n_segments, "rows")
         for first, state_ptr, row_ptr in segments(states, rows, self._options.segment_bytes):
@@ -113,6 +115,7 @@ class MemorySource:
                 transition_rewards=None if raw.transition_rewards is None else raw.transition_rewards[own],
                 terminal_rewards=None if raw.terminal_rewards is None else raw.terminal_rewards[own_states],
                 action_labels=None if raw.action_labels is None else raw.action_labels[own_rows],
+                action_names=None if raw.action_names is None else raw.action_names[own_rows],
             )
             yield partial(check_block, PATH, first, block, n_states=self.n_states, normalize=self._options.normalize)
 
@@ -161,6 +164,9 @@ def open_arrays(model: ArrayModel, options: ReadOptions) -> MemorySource:
         paid = lookup_rewards(rows.csr, of_transitions, layout.n_states)
         raw = replace(raw, transition_rewards=paid[kept])
     source = MemorySource(raw, options)
+    if model.action_names is not None:
+        numbers = source.annotations.number_actions(_action_names(model.action_names, layout.n_actions))
+        source.rows = replace(raw, action_names=numbers[raw.action_labels])
     for name, states in _labels(model).items():
         source.annotations.declare([name])
         given = "initial" if name == INITIAL and model.initial is not None else f"labels[{name!r}]"
@@ -182,6 +188,20 @@ def _labels(model: ArrayModel) -> dict[str, Any]:
             raise InputError(PATH, f"initial is {described(model.initial)}; give a state, or a list of states")
         labels[INITIAL] = [model.initial] if scalar else model.initial
     return labels
+
+
+def _action_names(given: Any, n_actions: int) -> list[str]:
+    """The names of the actions that are given, by their numbers in P."""
+    names = list(given)
+    if len(names) < n_actions:
+        raise InputError(PATH, f"action_names has {len(names)} names; P has {n_actions} actions, give a name for each")
+    wrong = [name for name in names if not isinstance(name, str) or not name]
+    if wrong:
+        raise InputError(PATH, f"action_names has {quote(wrong[0])}; give a text for each action")
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise InputError(PATH, f"action_names has {quote(twice)} twice; give each action a name of its own")
+    return names
 
 
 def _variables(given: Mapping[str, Any], n_states: int) -> dict[str, npt.NDArray[Any]]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ooc_mdp.errors import InputError, OptionsError
+from ooc_mdp.io.annotations import MOST_ACTION_NAMES
 from ooc_mdp.io.conversion.executor import Executor, ThreadsExecutor, in_order
 from ooc_mdp.io.conversion.memory import check_conversion, conversion_plan, partition_work
 from ooc_mdp.io.conversion.partition_builder import build_partition
@@ -37,10 +38,11 @@ from ooc_mdp.io.conversion.partitioning import (
 from ooc_mdp.io.conversion.row_spool import Spool, SpoolFile, write_spool_file
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
 from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, write_store
+from ooc_mdp.io.left_out import ACTION_NAMES
 from ooc_mdp.io.source import BlockReader, Source
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.state_order import StateOrder
-from ooc_mdp.store.annotations import RewardModel, StateAnnotations, write_annotations
+from ooc_mdp.store.annotations import RewardModel, RowNames, StateAnnotations, write_annotations
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
@@ -134,10 +136,13 @@ def write_spooled(
 
 
 def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrder, scratch: Path) -> None:
-    """Write the labels, variables and further reward models of a source beside the table, if it has any."""
+    """Write what a source has beside its table, if there is anything that is kept."""
     found, n_states = source.annotations, int(order.partition_ptr[-1])
     labels, variables = found.labels(n_states), found.variables.variables(n_states)
-    if not labels and not variables and not found.reward_models and found.table_rewards is None:
+    if found.too_many_names:
+        source.left_out.add(ACTION_NAMES, [f"more than {MOST_ACTION_NAMES}"])
+    kept = labels or variables or found.reward_models or found.action_names
+    if not kept and found.table_rewards is None:
         return
     n_rows = sum(file.n_rows for file in spool.files)
     models = {}
@@ -159,7 +164,21 @@ def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrd
         (n_states, n_rows),
         found.table_rewards,
         found.rewards_chosen,
+        _row_names(found.action_names, spool, order, scratch / "names", n_rows),
     )
+
+
+def _row_names(names: tuple[str, ...], spool: Spool, order: StateOrder, file: Path, n_rows: int) -> RowNames | None:
+    """The names of a source's actions in alphabetical order, with those of all rows in the order of the store."""
+    if not names or not n_rows:
+        return None
+    rank = np.append(np.argsort(sorted(range(len(names)), key=names.__getitem__)), -1)
+    of_rows, row = np.memmap(file, np.int32, "w+", shape=(n_rows,)), 0
+    for p in range(order.partition_ptr.size - 1):
+        found = rank[spool.gather_names(order.states(p))]
+        of_rows[row : row + found.size] = found
+        row += found.size
+    return RowNames(tuple(sorted(names)), of_rows)
 
 
 def _file_array(path: Path, size: int) -> FloatArray:

@@ -40,6 +40,10 @@ _DTYPES: dict[str, type[np.int64] | type[np.float64]] = {
 _OPTIONAL = ("terminal_rewards", "durations", "initial_values", "action_labels")
 REWARDS, TERMINAL = "rewards of ", "terminal rewards of "
 """Arrays of a further reward model: one value per row, and one per state; its name follows."""
+NAMES = "action_names"
+"""int64 [m]; as `Block.action_names`; missing in a block without names."""
+_Runs = tuple[IntArray, IntArray]
+"""Begin and end of each run."""
 _LARGEST_GAP = 16 << 10
 """Largest gap between two wanted runs, in bytes, that is read with them instead of being skipped by another call."""
 
@@ -87,6 +91,9 @@ def write_spool_file(path: Path, block: Block) -> SpoolFile:
             offsets[kind + model] = end
             parts.append(np.ascontiguousarray(values, np.float64))
             end += parts[-1].nbytes
+    if block.action_names is not None:
+        offsets[NAMES] = end
+        parts.append(np.ascontiguousarray(block.action_names, np.int64))
     write_file(path, *(part.data for part in parts if part.size))
     actions, counts = np.diff(rows.action_ptr), np.diff(rows.successor_ptr)
     return SpoolFile(
@@ -140,18 +147,26 @@ class Spool:
 
     def gather_reward_model(self, name: str, states: IntArray) -> tuple[FloatArray, FloatArray]:
         """Rewards of ascending states' rows by a further reward model, float64 [m], and values of states, [n]."""
+        found = [
+            (reader.runs(REWARDS + name, *rows), reader.runs(TERMINAL + name, *own))
+            for reader, own, rows in self._readers(states)
+        ]
+        return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
+
+    def gather_names(self, states: IntArray) -> IntArray:
+        """int64 [m]; numbers of the names of ascending states' rows, -1 for a row without one."""
+        return np.concatenate([reader.names(*rows) for reader, _, rows in self._readers(states)])
+
+    def _readers(self, states: IntArray) -> Iterator[tuple[_Reader, _Runs, _Runs]]:
+        """Each file that has rows of ascending states, opened, with the runs of the states and of their rows."""
         begin = bisect_right(self._firsts, int(states[0])) - 1
         end = bisect_right(self._firsts, int(states[-1]))
-        rewards, terminal = [], []
         for file in self.files[begin:end]:
             low, high = np.searchsorted(states, [file.first_state, file.end_state])
             if low < high:
                 own = _runs_of(states[low:high] - file.first_state)
                 with _Reader(file) as reader:
-                    _, rows = reader.counts("action_ptr", *own)
-                    rewards.append(reader.runs(REWARDS + name, *rows))
-                    terminal.append(reader.runs(TERMINAL + name, *own))
-        return np.concatenate(rewards), np.concatenate(terminal)
+                    yield reader, own, reader.counts("action_ptr", *own)[1]
 
     def counts(self) -> Iterator[tuple[int, IntArray, IntArray]]:
         """First state, actions and transitions of each state, file by file."""
@@ -218,9 +233,15 @@ class _Reader:
         first = np.concatenate([[0], last[:-1] + 1])
         return np.delete(np.diff(values), last[:-1]), (values[first], values[last])
 
+    def names(self, begin: IntArray, end: IntArray) -> IntArray:
+        """Numbers of the names of rows in ascending runs."""
+        if NAMES in self._file.offsets:
+            return self.runs(NAMES, begin, end)
+        return np.full(int((end - begin).sum()), -1)
+
     def runs(self, name: str, begin: IntArray, end: IntArray) -> npt.NDArray[Any]:
         """Values of an array at the positions begin[i] .. end[i]-1, for ascending runs i."""
-        dtype = np.dtype(_DTYPES.get(name, np.float64))
+        dtype = np.dtype(np.int64 if name == NAMES else _DTYPES.get(name, np.float64))
         base = self._file.offsets[name]
         lengths = end - begin
         stops = np.cumsum(lengths)

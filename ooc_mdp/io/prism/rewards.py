@@ -164,7 +164,7 @@ class RewardFile:
     def _entries(self, first: int, end: int, last: bool) -> Table:
         begin = self._begin if first == 0 else self._offset(first)
         stop = self.file.size if last else self._offset(end)
-        table = column_table(self.file, begin, max(begin, stop), self._fields)
+        table, _ = column_table(self.file, begin, max(begin, stop), self._fields)
         if table.error is not None:
             raise table.error
         if self._dtmc and self.transitions:

@@ -2,7 +2,7 @@
 
     3 4 6            3 states, 4 choices, 6 transitions
     0 0 0 0.5        state, choice, successor, probability
-    0 0 1 0.5 go     perhaps an action's name, which is left out
+    0 0 1 0.5 go     perhaps the choice's name, which is kept: that of its first line
 
 Lines are ordered by state, then choice; choices of a state are 0, 1, ... A state without any line is a *state
 without action*: it is terminal, its value is its state reward. So the header may announce more states than
@@ -13,10 +13,10 @@ file. The probabilities of a transition given twice are added up. Comments (#), 
     3 4              3 states, 4 transitions
     0 1 0.5          state, successor, probability
 
-A DTMC is an MDP of one action per state. Its comment is required, as a CTMC's file, whose numbers are rates, looks the
-same without. Other types of models are errors. Rewards are those of --rewards [NAME=]FILE or of companion files with
-the same stem; without any they are 0, and with several all are kept by name. All files may be compressed. Labels of a
-companion file .lab and variables of one of valuations (.sta) are kept.
+A DTMC is an MDP of one action per state; names of its transitions are left out. Its comment is required, as a CTMC's
+file, whose numbers are rates, looks the same without. Other types of models are errors. Rewards are those of --rewards
+[NAME=]FILE or of companion files with the same stem; without any they are 0, and with several all are kept by name. All
+files may be compressed. Labels of a companion file .lab and variables of one of valuations (.sta) are kept.
 Source: prismmodelchecker.org/manual, "Explicit model files".
 """
 
@@ -43,6 +43,7 @@ from ooc_mdp.io.text.columns import column_table, diagnose_columns, group_rows
 from ooc_mdp.io.text.errors import Field, error_at
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import TextSegment, TextSource, count_lines, first_lines
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.quoting import quote
 
 __all__ = ["PRISM", "PrismFormat"]
@@ -121,13 +122,12 @@ class _PrismSource(TextSource):
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
         fields, foreign = (_DTMC_FIELDS, _section) if self._dtmc else (_FIELDS, _foreign_line)
-        table = column_table(
-            self.file, segment.begin, segment.end, fields, word=True, foreign=foreign, names=self._add_names
-        )
+        number = self._leave_out_names if self._dtmc else self.annotations.number_actions
+        table, names = column_table(self.file, segment.begin, segment.end, fields, number, foreign)
         if self._dtmc:
             table = replace(table, ints=np.insert(table.ints, 1, 0, axis=0))
-        raw, error = group_rows(self.file, table, segment, self.n_states, gaps=True, numbered=True)
-        raw = replace(raw, action_labels=None)
+        raw, error = group_rows(self.file, table, segment, self.n_states, gaps=True, numbered=True, names=names)
+        raw = replace(raw, action_labels=None, action_names=None if self._dtmc else raw.action_names)
         if error is None:
             models = {}
             for name, files in self._models.items():
@@ -140,9 +140,10 @@ class _PrismSource(TextSource):
             raw = _with_models(raw, models)
         return raw, error
 
-    def _add_names(self, names: list[str]) -> None:
-        if names:
-            self.left_out.add(ACTION_NAMES, names)
+    def _leave_out_names(self, names: list[str]) -> IntArray:
+        """Names in a DTMC are of transitions, not of actions."""
+        self.left_out.add(ACTION_NAMES, names)
+        return np.full(len(names), -1)
 
     def check_totals(self) -> None:
         """Compare the totals with the header.

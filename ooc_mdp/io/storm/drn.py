@@ -9,31 +9,29 @@
 
 A DTMC has one action per state. Rewards are r(s) + r(s,a) of one reward model: the only one, which may have no name, or
 the one that --reward-model names; a missing [..] is 0, as in Storm. Others are kept by name, as labels are, and
-variables that comments have. A state without action is terminal. Names of actions are left out; an exit rate `!2.5` or
-an observation `{3}` in the place of the rewards is an error. CTMCs, Markov automata, POMDPs, games, parameters,
-placeholders and intervals are errors.
+variables that comments have, and names of actions that are no numbers. A state without action is terminal; an exit
+rate `!2.5` or an observation `{3}` in the place of the rewards is an error. CTMCs, Markov automata, POMDPs, games,
+parameters, placeholders and intervals are errors.
 Source: Storm's DirectEncodingParser and DirectEncodingExporter, stormchecker.org.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.compressed import plain_name
-from ooc_mdp.io.foreign import model_kind
-from ooc_mdp.io.left_out import ACTION_NAMES, VALUATIONS
+from ooc_mdp.io.left_out import VALUATIONS
 from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import ReadOptions, Source
+from ooc_mdp.io.storm.drn_header import read_header
 from ooc_mdp.io.storm.drn_lines import parse_drn
 from ooc_mdp.io.storm.valuations import commented_values
 from ooc_mdp.io.text.errors import (
-    INTERVALS,
     Field,
     diagnose_fields,
     encoding_error,
@@ -41,19 +39,18 @@ from ooc_mdp.io.text.errors import (
     negative_state,
     number_error,
 )
-from ooc_mdp.io.text.file import Bytes, TextFile
+from ooc_mdp.io.text.file import Bytes
 from ooc_mdp.io.text.source import (
     Table,
     TextSegment,
     TextSource,
     first_lines,
-    iter_lines,
     read_bytes,
     read_table,
     truncate_rows,
     truncate_table,
 )
-from ooc_mdp.io.text.words import no_words, texts_of
+from ooc_mdp.io.text.words import distinct_words
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 
@@ -67,91 +64,6 @@ _BLANKS = " \t\r"
 _NO_NAME = "__NOLABEL__"
 """Storm's word for an action without a name."""
 _MIN_STATE = len("state 0\n")
-
-
-@dataclass(slots=True)
-class _Header:
-    kind: str | None = None
-    value_type: str = "double"
-    rewards: list[str] = field(default_factory=list)
-    n_states: int | None = None
-    n_choices: int | None = None
-    seen: dict[str, int] = field(default_factory=dict)
-
-
-def _header_lines(file: TextFile, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Yield the offset of a line, the offset of the next, and its text; raises InputError where it is not text."""
-    for offset, buffer in iter_lines(file, begin, end, 1 << 16):
-        at = offset
-        for raw in buffer.tobytes().split(b"\n")[:-1]:
-            error = encoding_error(raw)
-            if error is not None:
-                raise error_at(file, at, error)
-            yield at, at + len(raw) + 1, raw.decode("utf-8").strip()
-            at += len(raw) + 1
-
-
-def _count(file: TextFile, offset: int, text: str, name: str) -> int:
-    error = number_error(text, Field(name, True))
-    if error is None and int(text) < 1:
-        error = f"{name} {text} is not positive"
-    if error is not None:
-        raise error_at(file, offset, error)
-    return int(text)
-
-
-def _read_header(file: TextFile, begin: int, end: int) -> tuple[_Header, int, int]:
-    """The sections before @model, the offset after that line, and the offset of @nr_states."""
-    header = _Header()
-    section = ""
-    nr_states_at = begin
-    for at, behind, text in _header_lines(file, begin, end):
-        if section == "@placeholders" and text.startswith("$"):
-            raise error_at(file, at, "placeholders are not read; export the model without them")
-        if section in ("@parameters", "@reward_models", "@nr_states", "@nr_choices") and not text.startswith("@"):
-            if section == "@parameters" and text:
-                raise error_at(file, at, f"the model has parameters ({quote(text)}); instantiate them first")
-            if section == "@reward_models":
-                header.rewards = text.split()
-            if section == "@nr_states":
-                header.n_states, nr_states_at = _count(file, at, text, "number of states"), at
-            if section == "@nr_choices":
-                header.n_choices = _count(file, at, text, "number of choices")
-            section = ""
-            continue
-        if not text or text.startswith("//"):
-            continue
-        name, _, value = text.partition(":")
-        if name in header.seen:
-            raise error_at(file, at, f"{name} is declared twice")
-        header.seen[name] = at
-        section = name
-        if name == "@model":
-            return header, behind, nr_states_at
-        if name == "@type":
-            header.kind = value.strip()
-            _check_kind(file, at, header.kind)
-        elif name == "@value_type":
-            _check_value_type(file, at, value.strip())
-        elif name not in ("@parameters", "@placeholders", "@reward_models", "@nr_states", "@nr_choices"):
-            raise error_at(file, at, f"{quote(text)} is no section of a DRN header; is @model missing?")
-    raise error_at(file, end - 1, "the file ends before @model; its header is incomplete")
-
-
-def _check_value_type(file: TextFile, at: int, kind: str) -> None:
-    if kind in ("double", "rational"):
-        return
-    why = f"values of type {quote(kind)}; double and rational are read"
-    if "interval" in kind.lower():
-        why = f"an interval model (values of type {quote(kind)}); {INTERVALS}"
-    raise error_at(file, at, why)
-
-
-def _check_kind(file: TextFile, at: int, kind: str) -> None:
-    if kind.lower() in ("mdp", "dtmc"):
-        return
-    why = model_kind(kind) or f"a model of type {quote(kind)}"
-    raise error_at(file, at, f"this is {why}; MDP and DTMC are read")
 
 
 def _diagnose(raw: bytes, n_rewards: int) -> str:
@@ -202,7 +114,7 @@ class _DrnSource(TextSource):
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
-        header, self.begin, nr_states_at = _read_header(self.file, self.begin, self.size)
+        header, self.begin, nr_states_at = read_header(self.file, self.begin, self.size)
         if header.kind is None:
             raise error_at(self.file, self.begin - 1, "the header has no @type")
         if header.n_states is None:
@@ -239,13 +151,10 @@ class _DrnSource(TextSource):
 
     def _rows(self, segment: TextSegment) -> tuple[RawRows, InputError | None]:
         buffer = read_bytes(self.file, segment.begin, segment.end)
-        labels, names = np.zeros((int(np.count_nonzero(buffer == 10)), 2), np.int64), no_words()
-        table = self._parse(segment, buffer, self._lists[0], labels, names)
+        words = np.full((int(np.count_nonzero(buffer == 10)), 2), -1)
+        table = self._parse(segment, buffer, self._lists[0], words)
         malformed = table.error is not None
-        actions = [text for text in texts_of(buffer, names) if text != _NO_NAME]
-        if actions:
-            self.left_out.add(ACTION_NAMES, actions)
-        self._mark_labels(table, buffer, labels)
+        self._mark_labels(table, buffer, words)
         self._keep_variables(table, buffer, segment)
         found = self._order_error(table, segment)
         if found is not None:
@@ -258,27 +167,39 @@ class _DrnSource(TextSource):
                 offset = segment.end
             table = truncate_table(table, index, error_at(self.file, offset, why))
             malformed = False
-        others = {name: self._parse(segment, buffer, i, labels, no_words()) for i, name in self._others}
+        others = {name: self._parse(segment, buffer, i, words) for i, name in self._others}
         for other in others.values():
             if other.error is not None and other.letters.size < table.letters.size:
                 table, malformed = truncate_table(table, other.letters.size, other.error), True
         models = {name: _raw(truncate_table(t, table.letters.size, None)) for name, t in others.items()}
+        raw = _raw(table)
         raw = replace(
-            _raw(table),
+            raw,
+            action_names=self._names(table, buffer, words),
             reward_models={n: RawRewards(each.row_rewards, None, each.terminal_rewards) for n, each in models.items()},
         )
         if malformed and raw.successor_ptr.size > 1:
             raw = truncate_rows(raw, raw.successor_ptr.size - 2)
         return raw, table.error
 
-    def _parse(self, segment: TextSegment, buffer: Bytes, wanted: int, labels: IntArray, names: IntArray) -> Table:
-        """The lines of a segment with the rewards of one reward model; labels and names as `parse_drn` takes them."""
-        lists, words = (wanted, self._lists[1]), (labels, names)
+    def _parse(self, segment: TextSegment, buffer: Bytes, wanted: int, words: IntArray) -> Table:
+        """The lines of a segment with the rewards of one reward model; words as `parse_drn` takes them."""
+        lists = wanted, self._lists[1]
 
         def kernel(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
             return parse_drn(buf, pos, end, lists, words, count, (letters, ints, floats, offsets), slow)
 
         return read_table(self.file, segment.begin, buffer, (1, 1), kernel, partial(_diagnose, n_rewards=lists[1]))
+
+    def _names(self, table: Table, buffer: Bytes, words: IntArray) -> IntArray | None:
+        """Numbers of the names of a table's rows; None where none has one."""
+        rows = _first_lines(table)
+        of_rows = np.where((table.letters[rows] == _ACTION)[:, None], words[rows], -1)
+        if not (of_rows[:, 0] >= 0).any():
+            return None
+        found, names = distinct_words(buffer, of_rows)
+        numbers = self.annotations.number_actions(["" if name == _NO_NAME else name for name in names])
+        return np.append(numbers, -1)[found]
 
     def _mark_labels(self, table: Table, buffer: Bytes, spans: IntArray) -> None:
         """Give the states of a segment the labels of their lines; spans [lines, 2] is where these are."""
@@ -345,18 +266,21 @@ class _DrnSource(TextSource):
             raise error_at(self.file, self._choices_at, f"{self._n_choices} choices announced, {rows} are given")
 
 
+def _first_lines(table: Table) -> IntArray:
+    """Lines at which rows begin: those of actions, and of transitions right after a state."""
+    opens = table.letters == _ACTION
+    opens[1:] |= (table.letters[1:] == _TRANSITION) & (table.letters[:-1] == _STATE)
+    return np.flatnonzero(opens)
+
+
 def _raw(table: Table) -> RawRows:
     """Rows of a table; transitions right after a state line belong to an action without its own line."""
-    letters = table.letters
-    opens = letters == _ACTION
-    opens[1:] |= (letters[1:] == _TRANSITION) & (letters[:-1] == _STATE)
+    letters, rows = table.letters, _first_lines(table)
     states = np.flatnonzero(letters == _STATE)
-    rows = np.flatnonzero(opens)
     transitions = np.flatnonzero(letters == _TRANSITION)
-    total = np.append(np.cumsum(opens), opens.sum())
     moves = np.cumsum(letters == _TRANSITION) - (letters == _TRANSITION)
     state_rewards = table.floats[0, states]
-    action_ptr = total[np.append(states, letters.size)].astype(np.int64)
+    action_ptr = np.searchsorted(rows, np.append(states, letters.size)).astype(np.int64)
     own = np.where(letters[rows] == _ACTION, table.floats[0, rows], 0.0)
     return RawRows(
         action_ptr=action_ptr,

@@ -18,7 +18,6 @@ from ooc_mdp.io.text.numbers import (
     skip_blanks,
     skip_line,
 )
-from ooc_mdp.io.text.words import add_word
 
 __all__ = ["parse_drn"]
 
@@ -98,11 +97,11 @@ def _skip_labels(buf, i):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _drn_word_line(buf, i, rewards, labels, actions, at):  # type: ignore[no-untyped-def]
+def _drn_word_line(buf, i, rewards, words, at):  # type: ignore[no-untyped-def]
     """Parse `state id [rewards] labels` or `action name [rewards]` at i: (status, id, reward, begin, after, next).
 
-    `next` is where the line must end; begin and after delimit the reward. Begin and end of the line's labels go to
-    labels[at], names of actions, numbers apart, to `actions`.
+    `next` is where the line must end; begin and after delimit the reward. Where the labels are, or a name that is
+    no number, goes to words[at].
     """
     wanted, n_rewards = rewards
     status, number, value = GOOD, np.int64(0), 0.0
@@ -124,16 +123,17 @@ def _drn_word_line(buf, i, rewards, labels, actions, at):  # type: ignore[no-unt
         if i == first:
             return BAD, number, value, begin, after, i
         if not _ZERO <= buf[first] <= _NINE:
-            add_word(buf, first, i, actions)
+            words[at, 0] = first
+            words[at, 1] = i
     i = skip_blanks(buf, i)
     if status == GOOD and buf[i] == _OPEN:
         status, value, begin, after, i = _bracket(buf, i, wanted, n_rewards)
     elif _is_rate(buf, i) or _is_observation(buf, i):
         status = BAD
     if is_state and status != BAD:
-        labels[at, 0] = skip_blanks(buf, i)
-        i = _skip_labels(buf, labels[at, 0])
-        labels[at, 1] = i
+        words[at, 0] = skip_blanks(buf, i)
+        i = _skip_labels(buf, words[at, 0])
+        words[at, 1] = i
     return status, number, value, begin, after, skip_blanks(buf, i)
 
 
@@ -155,13 +155,12 @@ def parse_drn(  # type: ignore[no-untyped-def]
 ):
     """Parse `state id [rewards] labels`, `action name [rewards]` and `successor : probability`; skip // comments.
 
-    rewards is (wanted, n_rewards): which reward of a list of how many is read; words is (labels, names of actions):
-    labels [capacity, 2] takes begin and end of the labels of each line, names that are found are added to the other.
+    rewards is (wanted, n_rewards): which reward of a list of how many is read; words [capacity, 2] takes where the
+    labels of each state are, and each name of an action.
     table is (letters, ints, floats, offsets): letters [capacity] takes s, a or t; ints [1, capacity] the id or
     successor; floats [1, capacity] that reward (0 without a list) or the probability. The rest is as in
     :func:`~ooc_mdp.io.text.columns.parse_columns`.
     """
-    labels, actions = words
     letters, ints, floats, offsets = table
     n_slow = 0
     while pos < end:
@@ -175,7 +174,7 @@ def parse_drn(  # type: ignore[no-untyped-def]
         letter = np.uint8(_LOWER_T)
         if buf[i] == _LOWER_S or buf[i] == _LOWER_A:
             letter = buf[i]
-            status, number, value, begin, after, i = _drn_word_line(buf, i, rewards, labels, actions, count)
+            status, number, value, begin, after, i = _drn_word_line(buf, i, rewards, words, count)
         else:
             status, number, value, begin, after, i = _drn_transition_line(buf, i)
         if status == BAD or buf[i] != NEWLINE or i - line > MAX_LINE:

@@ -31,7 +31,8 @@ from ooc_mdp.io.text.numbers import (
     skip_line,
 )
 from ooc_mdp.io.text.source import Table, TextSegment, read_bytes, read_table, truncate_rows, truncate_table
-from ooc_mdp.io.text.words import add_word, no_words, texts_of
+from ooc_mdp.io.text.words import distinct_words
+from ooc_mdp.model.mdp import IntArray
 
 __all__ = ["column_table", "diagnose_columns", "group_rows", "parse_columns"]
 
@@ -48,7 +49,7 @@ def parse_columns(  # type: ignore[no-untyped-def]
     """Parse lines of integers, one decimal and perhaps a name; skip blank lines and # comments.
 
     columns is (n_integers, whether a name may follow). Fills ints [n_integers, capacity], floats [1, capacity] and the
-    lines' offsets from `count` on; words takes the names (:func:`~ooc_mdp.io.text.words.add_word`). Decimals
+    lines' offsets from `count` on, and where names may follow words [capacity, 2]: where each line's is. Decimals
     left to nearest_double() go to slow [SLOW_SLOTS, 3] as (flat index into floats, begin, end).
 
     Returns (pos, count, n_slow, bad): where to continue (`end`: everything is parsed), lines so far, slots filled,
@@ -82,7 +83,8 @@ def parse_columns(  # type: ignore[no-untyped-def]
             first = i
             while buf[i] > _SPACE:
                 i += 1
-            add_word(buf, first, i, words)
+            words[count, 0] = first
+            words[count, 1] = i
             i = skip_blanks(buf, i)
         if buf[i] != NEWLINE or i - line > MAX_LINE:
             return line, count, n_slow, True
@@ -117,26 +119,33 @@ def column_table(
     begin: int,
     end: int,
     fields: tuple[Field, ...],
-    word: bool = False,
+    number_names: Callable[[list[str]], IntArray] | None = None,
     foreign: Callable[[bytes], str | None] = lambda raw: None,
-    names: Callable[[list[str]], None] = lambda found: None,
-) -> Table:
-    """Parse the lines begin:end: integers, then one decimal, and (if `word`) perhaps a name.
+) -> tuple[Table, IntArray | None]:
+    """Parse the lines begin:end: integers, then one decimal, and perhaps a name.
 
-    `foreign` may have the message for a malformed line that belongs to another format; `names` is called with some of
-    the names, all different.
+    Parameters
+    ----------
+    number_names : gives different names their numbers; None where no name may follow.
+    foreign : may have the message for a malformed line that belongs to another format.
+
+    Returns
+    -------
+    tuple : the table, and the number of each line's name, -1 for none; None where no line has one.
     """
-    n_integers = len(fields) - 1
-    words = no_words()
+    n_integers, word = len(fields) - 1, number_names is not None
+    buffer = read_bytes(file, begin, end)
+    words = np.full((int(np.count_nonzero(buffer == NEWLINE)) if word else 0, 2), -1)
 
     def kernel(buf, pos, stop, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
         return parse_columns(buf, pos, stop, (n_integers, word), words, count, ints, floats, offsets, slow)
 
-    buffer = read_bytes(file, begin, end)
     diagnose = lambda raw: foreign(raw) or diagnose_columns(fields, raw, word)  # noqa: E731
     table = read_table(file, begin, buffer, (n_integers, 1), kernel, diagnose)
-    names(texts_of(buffer, words))
-    return table
+    if number_names is None or not (words[: table.letters.size, 0] >= 0).any():
+        return table, None
+    of_lines, names = distinct_words(buffer, words[: table.letters.size])
+    return table, np.append(number_names(names), -1)[of_lines]
 
 
 def _order_error(table: Table, segment: TextSegment, gaps: bool, numbered: bool) -> tuple[int, str] | None:
@@ -180,7 +189,14 @@ def _state_error(state: int, last: int) -> str:
 
 
 def group_rows(
-    file: TextFile, table: Table, segment: TextSegment, n_states: int | None, *, gaps: bool, numbered: bool
+    file: TextFile,
+    table: Table,
+    segment: TextSegment,
+    n_states: int | None,
+    *,
+    gaps: bool,
+    numbered: bool,
+    names: IntArray | None = None,
 ) -> tuple[RawRows, InputError | None]:
     """Group columns s, a, s' and p into rows (s, a), up to the first line with an error.
 
@@ -189,6 +205,7 @@ def group_rows(
     n_states : states that exist, if known.
     gaps : states without any line are states without action, which belong to the segment before the next state.
     numbered : whether the actions of a state must be 0, 1, ...
+    names : the number of each line's name, -1 for none; the name of a row is that of its first line.
     """
     found = _order_error(table, segment, gaps, numbered)
     states = table.ints[0]
@@ -224,6 +241,7 @@ def group_rows(
         successors=table.ints[2],
         probabilities=table.floats[0],
         action_labels=table.ints[1, starts],
+        action_names=None if names is None else names[starts],
         row_positions=table.offsets[starts],
         transition_positions=table.offsets,
     )

@@ -336,9 +336,9 @@ def truncate_rows(raw: RawRows, rows: int) -> RawRows:
         "successors": raw.successors[:end],
         "probabilities": raw.probabilities[:end],
     }
-    for name, stop in (("row_rewards", rows), ("action_labels", rows), ("row_positions", rows)):
+    for name in ("row_rewards", "action_labels", "row_positions", "action_names"):
         value = getattr(raw, name)
-        changes[name] = None if value is None else value[:stop]
+        changes[name] = None if value is None else value[:rows]
     for name in ("transition_rewards", "transition_positions"):
         value = getattr(raw, name)
         changes[name] = None if value is None else value[:end]

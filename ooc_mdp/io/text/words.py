@@ -1,4 +1,4 @@
-"""Some of the different words of a text, such as its labels, as their places in the text."""
+"""The different words among many places of a text, such as the names of its actions."""
 
 from __future__ import annotations
 
@@ -8,35 +8,60 @@ from numba import njit
 from ooc_mdp.io.text.file import Bytes
 from ooc_mdp.model.mdp import IntArray
 
-__all__ = ["add_word", "no_words", "texts_of"]
+__all__ = ["distinct_words"]
 
-_MOST = 16
-"""Words that are collected from one segment."""
-
-
-def no_words() -> IntArray:
-    """int64 [words, 2]: begin and end of each word; -1 where there is none yet."""
-    return np.full((_MOST, 2), -1)
+_FNV_BASIS, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+"""Of the hash function FNV-1a with 64 bits."""
 
 
-def texts_of(buffer: Bytes, words: IntArray) -> list[str]:
-    """The words that were collected from the buffer."""
-    found = words[words[:, 0] >= 0].tolist()
-    return [buffer[begin:end].tobytes().decode("utf-8", "replace") for begin, end in found]
+def distinct_words(buffer: Bytes, spans: IntArray) -> tuple[IntArray, list[str]]:
+    """Which word stands at each of the places, and the different words in the order in which they appear.
+
+    Parameters
+    ----------
+    spans : int64 [places, 2]; where each word begins and ends in the buffer; begin -1 for no word.
+
+    Returns
+    -------
+    IntArray : int64 [places]; positions in the list, -1 for no word.
+    """
+    slots = np.full(1 << max(4, int(2 * spans.shape[0]).bit_length()), -1)
+    number, firsts = np.empty(spans.shape[0], np.int64), np.empty(spans.shape[0], np.int64)
+    found = _number_words(buffer, np.ascontiguousarray(spans), slots, number, firsts)
+    places = spans[firsts[:found]].tolist()
+    return number, [buffer[begin:end].tobytes().decode("utf-8", "replace") for begin, end in places]
 
 
 @njit(cache=True, nogil=True)
-def add_word(buf, begin, end, words):  # type: ignore[no-untyped-def]
-    """Add the word buf[begin:end] to `words`, unless it is there already or no room is left."""
-    for k in range(words.shape[0]):
-        if words[k, 0] < 0:
-            words[k, 0] = begin
-            words[k, 1] = end
-            return
-        same = words[k, 1] - words[k, 0] == end - begin
-        at = begin
-        while same and at < end:
-            same = buf[words[k, 0] + at - begin] == buf[at]
-            at += 1
-        if same:
-            return
+def _number_words(buf, spans, slots, number, firsts):  # type: ignore[no-untyped-def]
+    """Number words by open addressing in `slots`, whose length is a power of 2; returns how many differ."""
+    found = 0
+    mask = slots.size - 1
+    for i in range(spans.shape[0]):
+        begin, end = spans[i, 0], spans[i, 1]
+        if begin < 0:
+            number[i] = -1
+            continue
+        key = _FNV_BASIS
+        for k in range(begin, end):
+            key = (key ^ np.uint64(buf[k])) * _FNV_PRIME
+        slot = np.int64(key & np.uint64(mask))
+        while slots[slot] >= 0 and not _same(buf, spans[firsts[slots[slot]]], begin, end):
+            slot = (slot + 1) & mask
+        if slots[slot] < 0:
+            slots[slot] = found
+            firsts[found] = i
+            found += 1
+        number[i] = slots[slot]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _same(buf, known, begin, end):  # type: ignore[no-untyped-def]
+    """Whether buf[begin:end] is the word at `known` (begin and end)."""
+    same = known[1] - known[0] == end - begin
+    k = 0
+    while same and k < end - begin:
+        same = buf[known[0] + k] == buf[begin + k]
+        k += 1
+    return same

@@ -27,9 +27,13 @@ from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import quote
 
-__all__ = ["Member", "NumberStream", "RationalStream", "is_archive", "locate_members", "read_member"]
+__all__ = ["ANY_SIZE", "Member", "NumberStream", "RationalStream", "is_archive", "locate_members", "read_member"]
 
 _GZIP, _XZ, _TAR, _TAR_AT = b"\x1f\x8b\x08", b"\xfd7zXZ\x00", b"ustar", 257
+ANY_SIZE = -1
+"""Expected of a member whose size nothing announces."""
+_MOST_ANY = 1 << 40
+"""Bytes of such a member that are believed."""
 _HEADER_BUDGET = 64 << 20
 """Bytes of all headers together: about 100,000 members."""
 _PIECE = 1 << 20
@@ -189,7 +193,7 @@ def locate_members(
     Parameters
     ----------
     path, file : the open archive; the members of a plain tar are read from `file` later on.
-    expected : size in bytes of a member that is wanted, None for one that is skipped.
+    expected : size in bytes of a member that is wanted, ANY_SIZE where it may have any, None for one that is skipped.
     keep : called with each temporary file, which the caller must close.
 
     Raises
@@ -205,6 +209,8 @@ def locate_members(
         size = expected(name)
         if size is None:
             continue
+        if size == ANY_SIZE and 0 <= info.size <= _MOST_ANY:
+            size = info.size
         if info.size != size:
             raise InputError(path, f"{name} has {info.size} bytes; the counts of index.json ask for {size}")
         if not compressed:
@@ -220,18 +226,19 @@ def locate_members(
 
 
 class NumberStream:
-    """A member of 8-byte numbers, read forward."""
+    """A member of numbers of one type, read forward."""
 
     def __init__(self, member: Member, dtype: str) -> None:
         self.name = member.name
-        self.count = member.size // 8
         self._member = member
         self._dtype = np.dtype(dtype)
+        self.count = member.size // self._dtype.itemsize
         self._next = 0
 
     def _take(self, count: int) -> np.ndarray[Any, Any]:
         start, self._next = self._next, self._next + count
-        return np.frombuffer(self._member.read(8 * start, 8 * count), self._dtype)
+        size = self._dtype.itemsize
+        return np.frombuffer(self._member.read(size * start, size * count), self._dtype)
 
     def read(self, count: int) -> IntArray:
         """The next `count` numbers as int64; raises InputError for those that do not fit."""

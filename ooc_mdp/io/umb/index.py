@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io.annotations import MOST_ACTION_NAMES
 from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES, VALUATIONS
-from ooc_mdp.io.umb.archive import Member, NumberStream, RationalStream
+from ooc_mdp.io.umb.archive import ANY_SIZE, Member, NumberStream, RationalStream
+from ooc_mdp.io.umb.strings import MAPPING, STRINGS
 from ooc_mdp.io.umb.valuations import VALUATIONS_FILE, StateRecords, no_records, read_records
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = [
+    "ACTIONS",
     "CHOICES",
     "ENTITIES",
     "INITIAL_STATES",
@@ -31,7 +34,7 @@ __all__ = [
 ]
 
 STATES, CHOICES, PLAYERS = "state-to-choices.bin", "choice-to-branches.bin", "state-to-player.bin"
-INITIAL_STATES = "state-is-initial.bin"
+INITIAL_STATES, ACTIONS = "state-is-initial.bin", "actions/choices/"
 TARGETS, PROBABILITIES = "branch-to-target.bin", "branch-to-probability.bin"
 ENTITIES = ("states", "choices", "branches")
 _VERSIONS = (0, 1)
@@ -90,6 +93,8 @@ class Index:
     path: str
     counts: dict[str, int]
     """Number of states, choices and branches."""
+    actions: int
+    """Number of actions of choices whose names are read; 0 where there are none, or more than a store keeps."""
     players: int
     probabilities: Numbers | None
     reward: str | None
@@ -135,6 +140,10 @@ class Index:
             CHOICES: 8 * (counts["choices"] + 1),
             TARGETS: 8 * counts["branches"],
         }
+        if self.actions:
+            sizes[f"{ACTIONS}values.bin"] = 4 * counts["choices"]
+            sizes[ACTIONS + MAPPING] = 8 * (self.actions + 1)
+            sizes[ACTIONS + STRINGS] = ANY_SIZE
         if self.players:
             sizes[PLAYERS] = 4 * counts["states"]
         if self.probabilities is not None:
@@ -220,6 +229,7 @@ class _IndexReader:
                 "choices": self.count(system, "#choices"),
                 "branches": self.count(system, "#branches"),
             },
+            actions=self.choice_actions(system),
             players=self.count(system, "#players"),
             probabilities=None if kind is None else self.numbers("probabilities", kind),
             reward=reward,
@@ -248,6 +258,11 @@ class _IndexReader:
         for key in ("exit-rate-type", "observation-probability-type"):
             if key in system:
                 raise self.error(f"{key!r} does not apply to a fully observed model of discrete time; export it again")
+
+    def choice_actions(self, system: dict[str, Any]) -> int:
+        """Number of actions of choices, where a store keeps so many names."""
+        found = self.count(system, "#choice-actions") if "#choice-actions" in system else 0
+        return found if found <= MOST_ACTION_NAMES else 0
 
     def reward_names(self) -> dict[str, str]:
         """The alias of each reward structure, which is its identifier where it has none."""

@@ -12,8 +12,8 @@ A UMB file is a tar archive (plain, gzip or xz) of index.json and little-endian 
 
 Discrete-time models of one player (MDP) or none (DTMC) are read, fully observed, with doubles or rationals
 (rounded to the nearest double). Targets or rewards that are absent are 0 everywhere. Labels and variables of states,
-the initial states (label "init") and all reward structures are kept; valuations of choices and branches, their labels
-and the names of actions are not. Every other member is read or refused by name.
+the initial states (label "init"), all reward structures and the names of the choices' actions are kept; valuations of
+choices and branches, their labels and actions of branches are not. Every other member is read or refused by name.
 Source: "Specification of the UMB Format", https://github.com/pmc-tools/umb, format version 1.
 """
 
@@ -30,11 +30,12 @@ from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.pointer_stream import IdentityPointers, PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.files import open_file
-from ooc_mdp.io.left_out import LeftOut
+from ooc_mdp.io.left_out import ACTION_NAMES, LeftOut
 from ooc_mdp.io.raw_rows import RawRewards, RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions, Source
 from ooc_mdp.io.umb.archive import Member, NumberStream, is_archive, locate_members, read_member
 from ooc_mdp.io.umb.index import (
+    ACTIONS,
     CHOICES,
     ENTITIES,
     INITIAL_STATES,
@@ -45,6 +46,7 @@ from ooc_mdp.io.umb.index import (
     Index,
     read_index,
 )
+from ooc_mdp.io.umb.strings import MAPPING, STRINGS, read_strings
 from ooc_mdp.io.umb.valuations import VALUATIONS_FILE
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import IntArray
@@ -58,7 +60,7 @@ _PIECE = 1 << 20
 class _Streams:
     """All arrays at their beginning."""
 
-    def __init__(self, path: str, index: Index, members: dict[str, Member]) -> None:
+    def __init__(self, path: str, index: Index, members: dict[str, Member], names: IntArray | None) -> None:
         n, m, nnz = (index.counts[entity] for entity in ENTITIES)
         self.states = PointerStream(path, _pointers(members, STATES, n), m, "choices")
         self.rows = PointerStream(path, _pointers(members, CHOICES, m), nnz, "branches")
@@ -74,6 +76,25 @@ class _Streams:
             for entity, numbers in places.items()
             if index.reward_file(structure, entity) in members
         }
+        self._names = names
+        """Numbers of the names of the choices' actions; None without names."""
+        values = members.get(f"{ACTIONS}values.bin")
+        self._actions = None if values is None else NumberStream(values, "<u4")
+        """None: every choice has action 0."""
+
+    def named_actions(self, path: str, first: int, count: int) -> IntArray | None:
+        """Numbers of the names of the next choices, the first of which is given; None without names."""
+        if self._names is None:
+            return None
+        if self._actions is None:
+            return np.full(count, self._names[0])
+        actions = self._actions.read(count)
+        beyond = np.flatnonzero(actions >= self._names.size)
+        if beyond.size:
+            choice, action = first + int(beyond[0]), actions[beyond[0]]
+            what = f"choice {choice} has the action {action}; index.json announces {self._names.size}"
+            raise InputError(path, f"{self._actions.name}: {what}")
+        return self._names[actions]
 
 
 def _pointers(members: dict[str, Member], name: str, count: int) -> NumberStream | IdentityPointers:
@@ -145,7 +166,7 @@ class _UmbSource:
 
     def blocks(self) -> Iterator[BlockReader]:
         """Readers of blocks of about options.segment_bytes: arrays are read here, in order, rows are checked there."""
-        streams = _Streams(self.path, self._index, self._members)
+        streams = _Streams(self.path, self._index, self._members, self._numbered_names())
         for first, states, rows in segments(streams.states, streams.rows, self._options.segment_bytes):
             yield partial(
                 check_block,
@@ -155,6 +176,15 @@ class _UmbSource:
                 n_states=self._index.counts["states"],
                 normalize=self._options.normalize,
             )
+
+    def _numbered_names(self) -> IntArray | None:
+        """Numbers of the names of the choices' actions; None without names."""
+        mapping = self._members.get(ACTIONS + MAPPING)
+        if mapping is None:
+            if f"{ACTIONS}values.bin" in self._members:
+                self.left_out.add(ACTION_NAMES)
+            return None
+        return self.annotations.number_actions(read_strings(mapping, self._members.get(ACTIONS + STRINGS)))
 
     def _read_block(self, streams: _Streams, first: int, states: IntArray, rows: IntArray) -> RawRows:
         choices = np.diff(states)
@@ -178,6 +208,7 @@ class _UmbSource:
             row_rewards=own.row_rewards,
             transition_rewards=own.transition_rewards,
             terminal_rewards=own.terminal_rewards,
+            action_names=streams.named_actions(self.path, int(states[0]), m),
             reward_models={self._index.names[name]: model for name, model in models.items()},
         )
 

@@ -1,0 +1,44 @@
+"""Actions of a policy by the names that the source of a model gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_mdp.model.table import Table
+
+__all__ = ["NamedActions", "named_actions"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedActions:
+    """Which of a model's names of actions a policy takes."""
+
+    names: tuple[str, ...]
+    """Different names."""
+    of_states: npt.NDArray[np.int32]
+    """int32 [n_states]; which of them the policy's action has, -1 for none."""
+
+    def texts(self, states: Any = slice(None)) -> npt.NDArray[np.str_]:
+        """The names in some states; empty where there is none."""
+        found: npt.NDArray[np.str_] = np.array([*self.names, ""])[self.of_states[states]]
+        return found
+
+
+def named_actions(policy: npt.NDArray[np.int32], table: Table) -> NamedActions | None:
+    """The names of a policy's actions (int32 [n_states], -1 for none); None where the model has no names."""
+    kept = table.annotations
+    if not kept.action_names:
+        return None
+    found, first = np.full(policy.size, -1, np.int32), 0
+    for p in range(table.n_partitions):
+        states, counts = table.original_states(p), table.action_counts(p)
+        end = first + int(counts.sum())
+        rows = np.cumsum(counts) - counts + policy[states]
+        acts = policy[states] >= 0
+        found[states[acts]] = kept.row_names(first, end)[rows[acts]]
+        first = end
+    return NamedActions(tuple(kept.action_names), found)
