@@ -94,7 +94,7 @@ def from_arrays(
     terminal: Terminal = None,
     labels: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
     initial: int | Sequence[int] | np.ndarray[Any, Any] | None = None,
-    variables: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
+    variables: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]] | None = None,
     action_names: Sequence[str] | None = None,
     normalize: bool = False,
     path: AnyPath | None = None,
@@ -118,8 +118,8 @@ def from_arrays(
         r(s). Rows of P of a terminal state are zeros or stay there, and their rewards are 0.
     labels : for each name the states that have it, as numbers or as a mask: what questions about goals name.
     initial : the initial states, likewise, or one number; their label is "init".
-    variables : for each name the values that a state variable has, integers or bools (states,): questions about goals
-        compare them, as "x = 3 & !done".
+    variables : for each name the values that a state variable has, integers, bools, floats or texts (states,):
+        questions about goals compare them, as 'x = 3 & !done & speed < 0.5 & mode = "idle"'.
     action_names : a name for each number of an action, which `Solution.action_names` and exports have for the policy.
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.

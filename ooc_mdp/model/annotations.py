@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +18,42 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 
-__all__ = ["BOOL", "INITIAL", "INT", "NO_ANNOTATIONS", "Annotations", "StateSet", "Variable", "unknown_name"]
+__all__ = [
+    "BOOL",
+    "DOUBLE",
+    "INITIAL",
+    "INT",
+    "NO_ANNOTATIONS",
+    "STRING",
+    "Annotations",
+    "StateSet",
+    "Variable",
+    "VariableValues",
+    "unknown_name",
+]
 
 StateSet = npt.NDArray[np.bool_]
 """bool [n_states]; which states belong to a set."""
+VariableValues = npt.NDArray[Any]
+"""int64, or of DOUBLE float64."""
 INITIAL = "init"
 """The label of the initial states, as PRISM and Storm call it."""
-BOOL, INT = "bool", "int"
+BOOL, INT, DOUBLE, STRING = "bool", "int", "double", "string"
 """Types of state variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A state variable: each state has a value of it, a whole number, or 0 or 1 for false and true."""
+    """A state variable, of which each state has a value: a number, 0 or 1 for false and true, or which text it is."""
 
     type: str
-    """BOOL or INT."""
-    low: int
-    """Least value that a state has."""
-    high: int
-    """Largest value that a state has."""
+    """BOOL, INT, DOUBLE or STRING."""
+    low: float
+    """Least value that a state has; an int but of DOUBLE."""
+    high: float
+    """Largest value that a state has, likewise."""
+    texts: tuple[str, ...] = ()
+    """Of STRING the different texts, which values count from 0."""
 
 
 class Annotations:
@@ -77,8 +94,8 @@ class Annotations:
         group, bit = np.nonzero(np.unpackbits(bits[groups, None], axis=1, bitorder="little"))
         return (8 * groups[group] + bit)[:most]
 
-    def values(self, name: str, first: int, end: int) -> IntArray:
-        """int64 [end - first]; values of a variable in consecutive states, in the source's order.
+    def values(self, name: str, first: int, end: int) -> VariableValues:
+        """int64, of DOUBLE float64 [end - first]; values of a variable in consecutive states, in the source's order.
 
         Raises
         ------

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.io.conversion.executor import ThreadsExecutor
 from ooc_mdp.io.conversion.partition_builder import local_successors, with_coupling
-from ooc_mdp.model.annotations import Annotations
+from ooc_mdp.model.annotations import Annotations, VariableValues
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.solution import Solution
@@ -263,7 +263,7 @@ class _PolicyAnnotations(Annotations):
         """As of the other table."""
         return self._other.label_bits(name)
 
-    def values(self, name: str, first: int, end: int) -> IntArray:
+    def values(self, name: str, first: int, end: int) -> VariableValues:
         """As of the other table."""
         return self._other.values(name, first, end)
 

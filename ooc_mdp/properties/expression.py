@@ -6,8 +6,9 @@
     factor = "-" factor | "(" or ")" | NUMBER | "true" | "false" | NAME | "NAME with any characters but quotes"
 
 Operators bind as in PRISM. A name that stands alone is a label or a bool variable, one beside a comparison or an
-arithmetic sign is a variable; of bools, false is 0 and true is 1. This module knows no files: who has labels and
-values is the caller's.
+arithmetic sign is a variable; of bools, false is 0 and true is 1. Sums, differences and products are of whole numbers,
+which are exact; a decimal number is only compared. A variable of texts is compared with a text in quotes. This module
+knows no files: who has labels and values is the caller's.
 """
 
 from __future__ import annotations
@@ -16,24 +17,27 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.annotations import BOOL, StateSet, Variable
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.annotations import BOOL, DOUBLE, STRING, StateSet, Variable, VariableValues
 from ooc_mdp.quoting import listed, quote
 
 __all__ = ["StateNames", "check_expression", "states_where"]
 
-_TOKEN = re.compile(r'\s*(?:"([^"]*)"|([A-Za-z_][A-Za-z0-9_.\-]*)|([0-9]+)|(<=|>=|!=|[!&|()=<>+*\-]))')
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_TOKEN = re.compile(rf'\s*(?:"([^"]*)"|([A-Za-z_][A-Za-z0-9_.\-]*)|({_NUMBER})|(<=|>=|!=|[!&|()=<>+*\-]))')
 _DEEPEST = 100
 """Parentheses and negations in each other."""
 _DIGITS = 18
 _PIECE = 1 << 20
 """States that are compared at a time."""
 _INT64 = np.iinfo(np.int64)
+_EXACT = 1 << 53
+"""Whole numbers up to it are float64."""
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -62,8 +66,8 @@ class StateNames(Protocol):
         """The states of a label."""
         ...
 
-    def values(self, name: str, first: int, end: int) -> IntArray:
-        """int64 [end - first]; values of a variable in consecutive states."""
+    def values(self, name: str, first: int, end: int) -> VariableValues:
+        """int64, of doubles float64 [end - first]; values of a variable in consecutive states."""
         ...
 
 
@@ -78,13 +82,18 @@ class _Name:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A whole number for each state."""
+    """A number for each state."""
 
-    read: Callable[[int, int], IntArray | int]
+    read: Callable[[int, int], VariableValues | float]
     """Returns the numbers of consecutive states: first, end."""
-    low: int
-    high: int
-    """Bounds of all numbers, in the exact integers of Python."""
+    low: float
+    high: float
+    """Bounds of all numbers; of whole ones in the exact integers of Python."""
+
+    @property
+    def decimal(self) -> bool:
+        """Whether the numbers are float64."""
+        return isinstance(self.low, float)
 
 
 _Operand = StateSet | _Term | _Name
@@ -136,7 +145,10 @@ class _Parser:
         sign = self.take(*_COMPARISONS)
         if not sign:
             return left
-        one, other, compare = self.as_term(left), self.as_term(self.sum_of()), _COMPARISONS[sign]
+        right = self.sum_of()
+        one, other = self.text_terms(left, sign, right) or (self.as_term(left), self.as_term(right))
+        self.check_comparable(one, other)
+        compare = _COMPARISONS[sign]
         found = np.empty(self.n_states, np.bool_)
         for first in range(0, self.n_states, _PIECE):
             end = min(first + _PIECE, self.n_states)
@@ -161,7 +173,8 @@ class _Parser:
         """A name, a number, a constant, a negative, or an expression in parentheses."""
         if self.take("-"):
             self.deeper()
-            found: _Operand = self.combined("-", _constant(0), self.factor())
+            term = self.as_term(self.factor())
+            found: _Operand = _negated(term) if term.decimal else self.combined("-", _constant(0), term)
             self.depth -= 1
         elif self.take("("):
             self.deeper()
@@ -178,11 +191,11 @@ class _Parser:
         match = _TOKEN.match(self.text, self.at)
         if match is None or match[4] is not None:
             raise self.error("a label or a variable")
-        if match[3] is not None and len(match[3]) > _DIGITS:
+        if match[3] is not None and (len(match[3]) > _DIGITS or np.isinf(float(match[3]))):
             raise self.error(f"a number of at most {_DIGITS} digits")
         start, self.at = match.end() - len(match[0].lstrip()), match.end()
         if match[3] is not None:
-            return _constant(int(match[3]))
+            return _constant(int(match[3]) if match[3].isdigit() else float(match[3]))
         return _Name(match[2] if match[1] is None else match[1], match[1] is not None, start)
 
     def as_set(self, found: _Operand) -> StateSet:
@@ -199,7 +212,10 @@ class _Parser:
         if variable is None:
             raise self.unknown("label", found)
         if variable.type != BOOL:
-            raise self.located(found, f"{quote(found.text)} is a whole number; compare it, as in {found.text} = 3")
+            what, example = {STRING: ("a text", '"idle"'), DOUBLE: ("a number", "0.5")}.get(
+                variable.type, ("a whole number", "3")
+            )
+            raise self.located(found, f"{quote(found.text)} is {what}; compare it, as in {found.text} = {example}")
         return self.names.values(found.text, 0, self.n_states).astype(np.bool_)
 
     def as_term(self, found: _Operand) -> _Term:
@@ -214,12 +230,43 @@ class _Parser:
         variable = self.names.variables.get(name)
         if variable is None:
             raise self.unknown("variable", found)
+        if variable.type == STRING:
+            raise self.located(found, f"{quote(name)} is a text; compare it with = or != and a text in double quotes")
         values = self.names.values
         return _Term(lambda first, end: values(name, first, end), variable.low, variable.high)
+
+    def text_terms(self, left: _Operand, sign: str, right: _Operand) -> tuple[_Term, _Term] | None:
+        """A variable of texts and the number of the text that it is compared with; None for another comparison."""
+        for name, text in ((left, right), (right, left)):
+            if not isinstance(name, _Name) or not isinstance(text, _Name) or not text.quoted:
+                continue
+            variable = self.names.variables.get(name.text)
+            if variable is None or variable.type != STRING or sign not in ("=", "!="):
+                continue
+            if text.text not in variable.texts:
+                there = listed([quote(each, 30) for each in variable.texts])
+                raise self.located(text, f"{quote(name.text)} is never {quote(text.text, 30)}; there are: {there}")
+            read = partial(self.names.values, name.text)
+            return _Term(read, 0, len(variable.texts) - 1), _constant(variable.texts.index(text.text))
+        return None
+
+    def check_comparable(self, one: _Term, other: _Term) -> None:
+        """Refuse to compare a decimal number with whole ones that float64 does not hold."""
+        whole = [term for term in (one, other) if not term.decimal]
+        if len(whole) == 1 and max(-whole[0].low, whole[0].high) > _EXACT:
+            raise OptionsError(
+                f"the expression {quote(self.text, 60)}: up to character {self.at} whole numbers from {whole[0].low} "
+                f"to {whole[0].high} are compared with decimal ones, which are exact up to 2^53; compare whole numbers"
+            )
 
     def combined(self, sign: str, left: _Operand, right: _Operand) -> _Term:
         """A sum, difference or product."""
         one, other, apply = self.as_term(left), self.as_term(right), _ARITHMETIC[sign]
+        if one.decimal or other.decimal:
+            raise OptionsError(
+                f"the expression {quote(self.text, 60)}: up to character {self.at} decimal numbers are combined by "
+                f"{sign}, which would be rounded; compare each alone"
+            )
         limits = [apply(x, y) for x in (one.low, one.high) for y in (other.low, other.high)]
         low, high = min(limits), max(limits)
         if low < _INT64.min or high > _INT64.max:
@@ -269,8 +316,13 @@ class _Parser:
 _CONSTANTS = {"false": 0, "true": 1}
 
 
-def _constant(number: int) -> _Term:
+def _constant(number: float) -> _Term:
     return _Term(lambda first, end: number, number, number)
+
+
+def _negated(term: _Term) -> _Term:
+    """The decimal numbers with the other sign, which is exact."""
+    return _Term(lambda first, end: -term.read(first, end), -term.high, -term.low)
 
 
 def states_where(text: str, names: StateNames, n_states: int) -> StateSet:
@@ -293,7 +345,7 @@ class _AnyNames:
     def label(self, name: str) -> StateSet:
         return np.zeros(1, np.bool_)
 
-    def values(self, name: str, first: int, end: int) -> IntArray:
+    def values(self, name: str, first: int, end: int) -> VariableValues:
         return np.zeros(end - first, np.int64)
 
 

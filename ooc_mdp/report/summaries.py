@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
-from ooc_mdp.quoting import listed
+from ooc_mdp.quoting import listed, quote
 from ooc_mdp.report.rows import FILE_WIDTH, print_rows
 from ooc_mdp.report.solve_summary import error_words, gain_rows, policy_words, solution_rows
 from ooc_mdp.report.workers_table import print_workers
@@ -107,7 +107,9 @@ def print_inspection(facts: dict[str, Any]) -> None:
 
 
 def _variable(name: str, variable: dict[str, Any]) -> str:
-    """A variable with its type and, of integers, its range."""
+    """A variable with its range, its texts, or its type."""
+    if variable["type"] == "string":
+        return f"{name} ({listed([quote(text, 20) for text in variable['texts']])})"
     return f"{name} (bool)" if variable["type"] == "bool" else f"{name} ({variable['low']} to {variable['high']})"
 
 

@@ -2,7 +2,8 @@
 
     annotations/
         label_0      uint8 [ceil(n/8)]   one bit per state in the source's order, the first in the lowest bit of a byte
-        variable_0   uint8, int32, int64 [n]   values in the source's order, in the first of these types that holds them
+        variable_0   uint8, int32, int64 [n]   values in the source's order, in the first of these types that holds all;
+                     float64 [n]               of doubles
         reward_0     float64 [m]         of the table's rows, in the store's order
         terminal_0   float64 [n]         of states without action, in the store's order; where some are not 0
         row_action   uint8, int32 [m]    0 for a row without a name, else 1 + which of the names it has; store's order
@@ -25,7 +26,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import DamagedStoreError
-from ooc_mdp.model.annotations import BOOL, INT, NO_ANNOTATIONS, Annotations, Variable, unknown_name
+from ooc_mdp.model.annotations import (
+    BOOL,
+    DOUBLE,
+    INT,
+    NO_ANNOTATIONS,
+    STRING,
+    Annotations,
+    Variable,
+    VariableValues,
+    unknown_name,
+)
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.closed_object import FINGERPRINT, Rule, check_object, count, or_null
 from ooc_mdp.store.damage import REMEDY
@@ -52,7 +63,7 @@ _OWN: dict[str, Rule] = {
     "n_states": count(1),
     "n_rows": count(0),
     "labels": _NAMES,
-    "variables": (lambda value: _are_variables(value), "a list of different names with types and ranges"),
+    "variables": (lambda value: _are_variables(value), "a list of different names with types, ranges and texts"),
     "reward_models": _NAMES,
     "reward_ranges": (lambda value: isinstance(value, list) and all(map(_is_range, value)), "a range for each model"),
     "table_rewards": or_null((lambda value: isinstance(value, str), "a name")),
@@ -68,12 +79,17 @@ def _are_variables(value: Any) -> bool:
 
 
 def _is_variable(value: Any) -> bool:
-    if not isinstance(value, dict) or set(value) != {"name", "type", "low", "high"}:
+    if not isinstance(value, dict) or set(value) != {"name", "type", "low", "high", "texts"}:
         return False
-    if value["type"] not in (BOOL, INT):
+    kind, low, high, texts = value["type"], value["low"], value["high"], value["texts"]
+    if not _are_names(texts) or (kind == STRING) != bool(texts):
         return False
-    low, high = value["low"], value["high"]
-    least, most = (0, 1) if value["type"] == BOOL else (-(1 << 63), (1 << 63) - 1)
+    if kind == DOUBLE:
+        return _is_range([low, high])
+    limits = {BOOL: (0, 1), INT: (-(1 << 63), (1 << 63) - 1), STRING: (0, len(texts) - 1)}
+    if kind not in limits:
+        return False
+    least, most = limits[kind]
     return type(low) is int and type(high) is int and least <= low <= high <= most
 
 
@@ -88,7 +104,7 @@ class StateAnnotations:
     labels: Mapping[str, npt.NDArray[np.uint8]]
     """For each name the states, packed into bits, uint8 [ceil(n/8)]."""
     variables: Mapping[str, Variable] = field(default_factory=dict)
-    values: Callable[[str, int, int], IntArray] | None = None
+    values: Callable[[str, int, int], VariableValues] | None = None
     """Returns the values of a variable in consecutive states: name, first, end; where there are variables."""
 
 
@@ -186,6 +202,8 @@ def _type_of_names(names: Sequence[str]) -> np.dtype[Any]:
 
 def _stored_type(variable: Variable) -> np.dtype[Any]:
     """The first type that holds the values of a variable."""
+    if variable.type == DOUBLE:
+        return np.dtype(np.float64)
     ranges = ((each, np.iinfo(each)) for each in _TYPES)
     return next(each for each, range_ in ranges if range_.min <= variable.low and variable.high <= range_.max)
 
@@ -218,7 +236,8 @@ class _StoredAnnotations(Annotations):
         self.n_states: int = attributes["n_states"]
         self.labels: Sequence[str] = tuple(attributes["labels"])
         self.variables: Mapping[str, Variable] = {
-            each["name"]: Variable(each["type"], each["low"], each["high"]) for each in attributes["variables"]
+            each["name"]: Variable(each["type"], each["low"], each["high"], tuple(each["texts"]))
+            for each in attributes["variables"]
         }
         self.reward_models: Sequence[str] = tuple(attributes["reward_models"])
         self.table_rewards: str | None = attributes["table_rewards"]
@@ -255,14 +274,15 @@ class _StoredAnnotations(Annotations):
         except SealError as error:
             raise _damaged(self._place, error) from error
 
-    def values(self, name: str, first: int, end: int) -> IntArray:
+    def values(self, name: str, first: int, end: int) -> VariableValues:
         """Read values of a variable."""
         if name not in self.variables:
             raise unknown_name("variable", name, tuple(self.variables))
         array, variable = f"variable_{list(self.variables).index(name)}", self.variables[name]
         try:
-            values = self._group.read_run(array, first, end)[0].astype(np.int64)
-            if values.size and not variable.low <= int(values.min()) <= int(values.max()) <= variable.high:
+            dtype = np.float64 if variable.type == DOUBLE else np.int64
+            values: VariableValues = self._group.read_run(array, first, end)[0].astype(dtype)
+            if values.size and not variable.low <= values.min() <= values.max() <= variable.high:
                 raise SealError(f"{array} has values outside {variable.low} to {variable.high}, as its attributes say")
         except SealError as error:
             raise _damaged(self._place, error) from error

@@ -5,14 +5,13 @@ Of a store it reads sizes, not tables.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ooc_mdp.model.annotations import NO_ANNOTATIONS, Annotations
+from ooc_mdp.model.annotations import NO_ANNOTATIONS, STRING, Annotations, Variable
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.table import TableFacts
 from ooc_mdp.store.checkpoint import CHECKPOINT_SUFFIX, read_checkpoint
@@ -152,11 +151,17 @@ def _annotations(kept: Annotations) -> dict[str, Any]:
     own = [] if kept.table_rewards is None else [kept.table_rewards]
     return {
         "labels": {name: int(np.count_nonzero(kept.label(name))) for name in kept.labels},
-        "variables": {name: asdict(variable) for name, variable in kept.variables.items()},
+        "variables": {name: _variable(variable) for name, variable in kept.variables.items()},
         "reward_models": [*own, *kept.reward_models],
         "table_rewards": kept.table_rewards,
         "action_names": list(kept.action_names),
     }
+
+
+def _variable(variable: Variable) -> dict[str, Any]:
+    """Type and range of a state variable, or its texts."""
+    ends = {"low": variable.low, "high": variable.high}
+    return {"type": variable.type, **({"texts": list(variable.texts)} if variable.type == STRING else ends)}
 
 
 def _min_mean_max(values: np.ndarray[Any, Any]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,20 @@ import numpy as np
 import pytest
 from command_line import ooc
 from format_checks import SIZES
-from umb_files import umb_file, umb_index
+from umb_files import f8, u8, umb_file, umb_index
 
 import ooc_mdp
 from ooc_mdp.io.prism import valuations
 from ooc_mdp.io.registry import ReadOptions, open_source
 from ooc_mdp.io.variables import VariableColumns
 from ooc_mdp.model.annotations import Variable
+from ooc_mdp.properties.expression import states_where
 
 TRA = "3 2 3\n0 0 2 0.25\n0 0 1 0.75\n1 0 1 1\n"
 STA = "(x,done)\n0:(-3,false)\n1:(300,true)\n2:(4,false)\n"
 
 
-def kept(store: ooc_mdp.Store) -> dict[str, list[int]]:
+def kept(store: ooc_mdp.Store) -> dict[str, list[float]]:
     found = store.annotations
     return {name: found.values(name, 0, store.n_states).tolist() for name in found.variables}
 
@@ -132,8 +134,8 @@ def test_other_comments_of_drn_are_left_out(tmp_path: Path, comments: list[str],
         assert (source.left_out.sentence("m") or "").startswith("not kept in the store: valuations")
 
 
-def umb_valuations(*variables: dict[str, Any], classes: int = 1) -> dict[str, Any]:
-    return {"states": {"unique": False, "classes": [{"variables": list(variables)}] * classes}}
+def umb_valuations(*variables: dict[str, Any]) -> dict[str, Any]:
+    return {"states": {"unique": False, "classes": [{"variables": list(variables)}]}}
 
 
 def umb(path: Path, described: dict[str, Any], data: bytes | None) -> Path:
@@ -165,26 +167,99 @@ def test_the_example_of_the_umb_specification_is_read(tmp_path: Path):
     assert kept(store) == {"sv0": [56] * 3, "sv1": [-16897] * 3}
 
 
-def test_variables_of_umb_that_are_not_read_are_named(tmp_path: Path):
+def test_optional_variables_of_umb_are_named_as_left_out(tmp_path: Path):
     described = umb_valuations(
-        {"name": "q", "type": {"type": "double"}},
         {"name": "maybe", "type": {"type": "uint", "size": 7}, "is-optional": True},
         {"name": "x", "type": {"type": "uint", "size": 8}},
     )
     notes: list[str] = []
-    path = umb(tmp_path / "m.umb", described, b"".join(bytes(9) + bytes([x]) for x in (3, 4, 5)))
+    path = umb(tmp_path / "m.umb", described, b"".join(bytes(1) + bytes([x]) for x in (3, 4, 5)))
     store = ooc_mdp.convert(path, tmp_path / "s", reward_model="r1", note=notes.append)
     assert kept(store) == {"x": [3, 4, 5]}
-    assert f"not kept in the store: valuations (maybe, q) of {path}" in notes
+    assert f"not kept in the store: valuations (maybe) of {path}" in notes
 
 
-def test_several_classes_of_umb_are_left_out(tmp_path: Path):
-    described = umb_valuations({"name": "x", "type": {"type": "uint", "size": 8}}, classes=2)
+def with_texts(path: Path, *classes: list[dict[str, Any]], data: bytes, of_states: bytes | None = None) -> Path:
+    """An archive with valuations of several classes and the texts "idle", "ü" and ""."""
+    described = {"states": {"unique": False, "#strings": 3, "classes": [{"variables": own} for own in classes]}}
+    files = {
+        "valuations/states/valuations.bin": data,
+        "valuations/states/valuation-to-class.bin": of_states,
+        "valuations/states/string-mapping.bin": u8(0, 4, 6, 6),
+        "valuations/states/strings.bin": "idleü".encode(),
+    }
+    return umb_file(path, umb_index(top_valuations=described), files)
+
+
+SPEED = {"name": "speed", "type": {"type": "double"}}
+SHARE = {"name": "share", "type": {"type": "rational", "size": 16}}
+MODE = {"name": "mode", "type": {"type": "string"}}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_doubles_rationals_and_texts_of_umb_are_kept(tmp_path: Path, suffix: str):
+    rows = [(0.1, -1, 3, 1), (-1e300, 127, 255, 0), (2.0, 0, 1, 1)]
+    data = b"".join(f8(x) + bytes([p & 255, q]) + u8(k) for x, p, q, k in rows)
+    path = with_texts(tmp_path / f"m.umb{suffix}", [SPEED, SHARE, MODE], data=data)
+    store = ooc_mdp.convert(path, tmp_path / "s", reward_model="r1")
+    assert kept(store) == {"speed": [0.1, -1e300, 2.0], "share": [-1 / 3, 127 / 255, 0.0], "mode": [1, 0, 1]}
+    assert store.annotations.variables["mode"] == Variable("string", 0, 1, ("idle", "ü"))
+    assert store.annotations.variables["speed"] == Variable("double", -1e300, 2.0)
+    assert states_where('mode = "ü" & speed < 0.5', store.annotations, 3).tolist() == [True, False, False]
+    assert store.check().valid
+    shown = ooc("inspect", tmp_path / "s").out.replace("\n", " ")
+    assert "share (" in shown
+    assert "mode ('idle', 'ü')" in shown
+
+
+def test_variables_that_all_classes_of_umb_have_are_kept(tmp_path: Path):
+    wide, narrow = {"name": "x", "type": {"type": "int"}}, {"name": "x", "type": {"type": "uint", "size": 8}}
+    own, other = (
+        {"name": "own", "type": {"type": "bool", "size": 8}},
+        {"name": "y", "type": {"type": "bool", "size": 8}},
+    )
+    data = bytes([7]) + (-3 & (1 << 64) - 1).to_bytes(8, "little") + bytes([1, 1]) + bytes([9])
+    path = with_texts(
+        tmp_path / "m.umb", [narrow], [wide, own, other], data=data, of_states=struct.pack("<3I", 0, 1, 0)
+    )
     notes: list[str] = []
-    path = umb(tmp_path / "m.umb", described, b"abc")
     store = ooc_mdp.convert(path, tmp_path / "s", reward_model="r1", note=notes.append)
-    assert kept(store) == {}
-    assert f"not kept in the store: valuations (x) of {path}" in notes
+    assert kept(store) == {"x": [7, -3, 9]}
+    assert f"not kept in the store: valuations (own, y) of {path}" in notes
+
+
+@pytest.mark.parametrize(
+    ("classes", "data", "of_states", "message"),
+    [
+        ([[MODE]], u8(0, 3, 0), None, "mode is text 3; there are 3"),
+        ([[SHARE]], bytes([1, 1, 1, 0, 1, 1]), None, "share has a value with the denominator 0"),
+        ([[{**SPEED, "type": {"type": "double", "size": 32}}]], bytes(12), None, "the type double has 64 bits"),
+        (
+            [[SPEED], [SPEED]],
+            f8(1, 2, 3),
+            struct.pack("<3I", 0, 2, 1),
+            "state 1 has the class 2; index.json has 2",
+        ),
+        (
+            [[SPEED], [SPEED]],
+            f8(1, 2),
+            struct.pack("<3I", 0, 0, 0),
+            "16 bytes; the records of states 0 to 2 take 24",
+        ),
+    ],
+)
+def test_wrong_records_of_umb_are_refused(tmp_path: Path, classes: list, data: bytes, of_states: bytes, message: str):
+    path = with_texts(tmp_path / "m.umb", *classes, data=data, of_states=of_states)
+    with pytest.raises(ooc_mdp.InputError, match=message):
+        ooc_mdp.convert(path, tmp_path / "s", reward_model="r1")
+
+
+def test_a_variable_that_is_not_finite_is_left_out(tmp_path: Path):
+    path = with_texts(tmp_path / "m.umb", [SPEED, MODE], data=b"".join(f8(x) + u8(0) for x in (1.0, np.nan, 2.0)))
+    notes: list[str] = []
+    store = ooc_mdp.convert(path, tmp_path / "s", reward_model="r1", note=notes.append)
+    assert kept(store) == {"mode": [0, 0, 0]}
+    assert f"not kept in the store: valuations (speed) of {path}" in notes
 
 
 BYTE = {"name": "x", "type": {"type": "uint", "size": 8}}
@@ -216,12 +291,21 @@ def test_arrays_have_the_variables_that_are_given():
         "x": np.array([0, 255, 1, 2], np.uint16),
         "low": np.arange(4) < 2,
         "far": far,
+        "speed": [0.5, -2, 0, 1],
+        "mode": ["b", "a", "b", "a"],
     }
     store = ooc_mdp.from_arrays(stay, np.zeros((4, 1)), variables=given)
-    assert kept(store) == {"x": [0, 255, 1, 2], "low": [1, 1, 0, 0], "far": far}
+    assert kept(store) == {
+        "x": [0, 255, 1, 2],
+        "low": [1, 1, 0, 0],
+        "far": far,
+        "speed": [0.5, -2, 0, 1],
+        "mode": [1, 0, 1, 0],
+    }
     for variables, message in (
         ({"x": [1, 2, 3]}, r"variables\['x'\] has the shape \(3,\); give a value for each of the 4 states"),
-        ({"x": [1.5, 2, 3, 4]}, "is of type float64; give integers or bools"),
+        ({"x": [1j, 2, 3, 4]}, "is of type complex128; give integers, bools, floats or texts"),
+        ({"x": [1, np.inf, 3, 4]}, r"variables\['x'\] is inf in state 1; give finite numbers"),
         ({"x": np.full(4, 1 << 63, np.uint64)}, "does not fit in int64"),
         ({3: [1, 2, 3, 4]}, "names that are texts"),
     ):

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.annotations import StateSet, Variable
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.annotations import StateSet, Variable, VariableValues
 from ooc_mdp.properties import expression
 from ooc_mdp.properties.expression import check_expression, states_where
 
@@ -22,7 +21,10 @@ VALUES = {
     "up": np.arange(8) % 2 == 1,
     "a": np.arange(8),
     "my var": np.arange(8),
+    "speed": np.arange(8) / 4 - 0.5,
+    "mode": np.arange(8) % 3,
 }
+TEXTS = ("idle", "busy", "a")
 
 
 class Names:
@@ -30,13 +32,17 @@ class Names:
     variables = {
         name: Variable("bool" if values.dtype == bool else "int", int(values.min()), int(values.max()))
         for name, values in VALUES.items()
-    } | {"far": Variable("int", 0, 1 << 62)}
+    } | {
+        "far": Variable("int", 0, 1 << 62),
+        "speed": Variable("double", -0.5, 1.25),
+        "mode": Variable("string", 0, 2, TEXTS),
+    }
 
     def label(self, name: str) -> StateSet:
         return np.array([row[self.labels.index(name)] for row in ROWS])
 
-    def values(self, name: str, first: int, end: int) -> IntArray:
-        return VALUES[name][first:end].astype(np.int64)
+    def values(self, name: str, first: int, end: int) -> VariableValues:
+        return VALUES[name][first:end].astype(np.float64 if name == "speed" else np.int64)
 
 
 def where(text: str) -> list[bool]:
@@ -104,6 +110,14 @@ def test_expressions_in_parentheses_are_those_of_python(text: str):
         ("x == 3", "a label or a variable is expected after 'x =', but '= 3' follows"),
         ("x < y < 3", r"& or \| or the end is expected after 'x < y', but '< 3' follows"),
         ("x = 1234567890123456789", "a number of at most 18 digits"),
+        ("speed", "'speed' is a number; compare it, as in speed = 0.5"),
+        ("speed + 1 > 0", "decimal numbers are combined by \\+, which would be rounded; compare each alone"),
+        ("far > 0.5", r"whole numbers from 0 to \d+ are compared with decimal ones, which are exact up to 2\^53"),
+        ("mode", "'mode' is a text; compare it, as in mode = \"idle\""),
+        ("mode = 1", "'mode' is a text; compare it with = or != and a text in double quotes"),
+        ('mode < "idle"', "'mode' is a text; compare it with = or != and a text in double quotes"),
+        ('mode = "idel"', "character 8: 'mode' is never 'idel'; there are: 'idle', 'busy', 'a'"),
+        ("x = 1e400", "a number of at most 18 digits"),
         ("far * 4 > 0", "numbers from 0 to 18446744073709551616 are possible, which do not fit in int64"),
     ],
 )
@@ -131,6 +145,12 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: str, message
         ("a = 5", lambda s, x, y, up: s == 5),
         ('"my var" >= 6', lambda s, x, y, up: s >= 6),
         ("1 = 1", lambda s, x, y, up: True),
+        ("speed >= 0.25", lambda s, x, y, up: s >= 3),
+        ("speed = -5e-1 | speed>1", lambda s, x, y, up: s == 0 or s > 6),
+        ("speed = x", lambda s, x, y, up: s / 4 - 0.5 == x),
+        ("2.5 > x & -speed < 0", lambda s, x, y, up: x < 2.5 and s > 2),
+        ('mode = "idle"', lambda s, x, y, up: s % 3 == 0),
+        ('"a" != mode & up', lambda s, x, y, up: s % 3 != 2 and up),
     ],
 )
 @pytest.mark.parametrize("piece", [3, 1 << 20])

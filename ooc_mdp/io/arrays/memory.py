@@ -31,6 +31,7 @@ from ooc_mdp.io.checked_rows import check_block
 from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
+from ooc_mdp.io.variables import MOST_TEXTS, Texts
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import quote
@@ -204,22 +205,32 @@ def _action_names(given: Any, n_actions: int) -> list[str]:
     return names
 
 
-def _variables(given: Mapping[str, Any], n_states: int) -> dict[str, npt.NDArray[Any]]:
-    """The state variables that are given: for each name integers or bools of all states."""
+def _variables(given: Mapping[str, Any], n_states: int) -> dict[str, npt.NDArray[Any] | Texts]:
+    """The state variables that are given: for each name integers, bools, floats or texts of all states."""
     if any(not isinstance(name, str) or not name for name in given):
         raise InputError(PATH, f"variables has the names {list(given)}; give names that are texts")
-    found = {}
+    found: dict[str, npt.NDArray[Any] | Texts] = {}
     for name, values in given.items():
         column = dense_array(PATH, f"variables[{name!r}]", values)
         if column.shape != (n_states,):
             what = f"has the shape {column.shape}; give a value for each of the {n_states} states"
             raise InputError(PATH, f"variables[{name!r}] {what}")
-        if column.dtype.kind not in "biu":
-            what = f"is of type {column.dtype}; give integers or bools, such as numbers of grid points"
+        if column.dtype.kind not in "biuUf" or (column.dtype.kind == "f" and column.dtype.itemsize > 8):
+            what = f"is of type {column.dtype}; give integers, bools, floats or texts"
             raise InputError(PATH, f"variables[{name!r}] {what}")
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            state = int(np.flatnonzero(~np.isfinite(column))[0])
+            raise InputError(PATH, f"variables[{name!r}] is {column[state]} in state {state}; give finite numbers")
         if column.dtype.kind == "u" and int(column.max()) > np.iinfo(np.int64).max:
             raise InputError(PATH, f"variables[{name!r}] has the value {column.max()}, which does not fit in int64")
-        found[name] = column
+        if column.dtype.kind == "U":
+            texts, which = np.unique(column, return_inverse=True)
+            if texts.size > MOST_TEXTS:
+                what = f"has {texts.size} different texts; at most {MOST_TEXTS} are kept, give numbers"
+                raise InputError(PATH, f"variables[{name!r}] {what}")
+            found[name] = Texts(which, texts.tolist())
+        else:
+            found[name] = column
     return found
 
 

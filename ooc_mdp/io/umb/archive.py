@@ -27,7 +27,16 @@ from ooc_mdp.io.files import open_file
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import quote
 
-__all__ = ["ANY_SIZE", "Member", "NumberStream", "RationalStream", "is_archive", "locate_members", "read_member"]
+__all__ = [
+    "ANY_SIZE",
+    "Member",
+    "NumberStream",
+    "RationalStream",
+    "is_archive",
+    "locate_members",
+    "nearest_rational",
+    "read_member",
+]
 
 _GZIP, _XZ, _TAR, _TAR_AT = b"\x1f\x8b\x08", b"\xfd7zXZ\x00", b"ustar", 257
 ANY_SIZE = -1
@@ -272,8 +281,13 @@ class RationalStream:
             denominator = int.from_bytes(data[at + half : at + self._width], "little")
             if denominator == 0:
                 raise InputError(self._member.path, f"{self._member.name}: entry {start + i} has denominator 0")
-            try:
-                values[i] = numerator / denominator
-            except OverflowError:
-                values[i] = np.inf if numerator > 0 else -np.inf
+            values[i] = nearest_rational(numerator, denominator)
         return values
+
+
+def nearest_rational(numerator: int, denominator: int) -> float:
+    """The float64 nearest to a rational, infinite where it is beyond them."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return float(np.inf) if numerator > 0 else -float(np.inf)

@@ -13,11 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io import left_out
 from ooc_mdp.io.annotations import MOST_ACTION_NAMES
-from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES, VALUATIONS
+from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES
 from ooc_mdp.io.umb.archive import ANY_SIZE, Member, NumberStream, RationalStream
 from ooc_mdp.io.umb.strings import MAPPING, STRINGS
-from ooc_mdp.io.umb.valuations import VALUATIONS_FILE, StateRecords, no_records, read_records
+from ooc_mdp.io.umb.valuations import (
+    CLASSES_FILE,
+    VALUATIONS,
+    VALUATIONS_FILE,
+    StateRecords,
+    no_records,
+    read_records,
+)
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = [
@@ -39,7 +47,7 @@ TARGETS, PROBABILITIES = "branch-to-target.bin", "branch-to-probability.bin"
 ENTITIES = ("states", "choices", "branches")
 _VERSIONS = (0, 1)
 _INDEX = "index.json"
-_FOLDERS = {"actions/": ACTION_NAMES, "valuations/": VALUATIONS}
+_FOLDERS = {"actions/": ACTION_NAMES, "valuations/": left_out.VALUATIONS}
 """What members of these folders have."""
 _GROUPS = {"aps": LABELS, "rewards": REWARD_STRUCTURES}
 _BIT = {"type": "bool", "size": 1}
@@ -154,7 +162,13 @@ class Index:
         bits = -(-counts["states"] // _WORD) * _WORD // 8
         sizes |= dict.fromkeys((INITIAL_STATES, *map(self.label_file, self.labels)), bits)
         if self.records.fields:
-            sizes[VALUATIONS_FILE] = self.records.size * counts["states"]
+            sizes[CLASSES_FILE] = 4 * counts["states"]
+            sizes[VALUATIONS_FILE] = self.records.sizes[0] * counts["states"]
+            if len(self.records.sizes) > 1:
+                sizes[VALUATIONS_FILE] = ANY_SIZE
+        if self.records.strings:
+            sizes[VALUATIONS + MAPPING] = 8 * (self.records.strings + 1)
+            sizes[VALUATIONS + STRINGS] = ANY_SIZE
         if name in sizes:
             return sizes[name]
         if name == _INDEX or self.kind_left_out(name) or name.startswith(self.other_folders):
@@ -321,7 +335,7 @@ class _IndexReader:
             if names:
                 found[_GROUPS.get(group, f"annotations {group}")] = tuple(names)
         if records.left_out or set(self.section(self.index, "valuations")) - {"states"}:
-            found[VALUATIONS] = records.left_out
+            found[left_out.VALUATIONS] = records.left_out
         return found
 
     @staticmethod

@@ -26,6 +26,7 @@ from functools import partial
 import numpy as np
 
 from ooc_mdp.errors import InputError
+from ooc_mdp.io import left_out
 from ooc_mdp.io.annotations import SourceAnnotations
 from ooc_mdp.io.arrays.pointer_stream import IdentityPointers, PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
@@ -47,7 +48,7 @@ from ooc_mdp.io.umb.index import (
     read_index,
 )
 from ooc_mdp.io.umb.strings import MAPPING, STRINGS, read_strings
-from ooc_mdp.io.umb.valuations import VALUATIONS_FILE
+from ooc_mdp.io.umb.valuations import CLASSES_FILE, VALUATIONS, VALUATIONS_FILE
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import IntArray
 
@@ -223,8 +224,21 @@ class _UmbSource:
                 bits = np.frombuffer(self._members[file].read(0, -(-n // 8)), np.uint8)
                 self.annotations.set_bits(name, bits)
         if VALUATIONS_FILE in self._members:
-            for first, values in index.records.blocks(self._members[VALUATIONS_FILE]):
-                self.annotations.variables.put(self.path, first, values)
+            self._keep_variables(n)
+
+    def _keep_variables(self, n_states: int) -> None:
+        """Read the records of states."""
+        records, members, texts = self._index.records, self._members, list[str]()
+        if records.strings:
+            mapping = members.get(VALUATIONS + MAPPING)
+            if mapping is None:
+                raise InputError(self.path, f"{VALUATIONS}{MAPPING} is missing, though index.json announces texts")
+            texts = read_strings(mapping, members.get(VALUATIONS + STRINGS))
+        for first, values in records.blocks(members[VALUATIONS_FILE], members.get(CLASSES_FILE), n_states, texts):
+            self.annotations.variables.put(self.path, first, values)
+        dropped = self.annotations.variables.incomplete(n_states)
+        if dropped:
+            self.left_out.add(left_out.VALUATIONS, dropped)
 
     def close(self) -> None:
         """Close the archive and its temporary files."""
