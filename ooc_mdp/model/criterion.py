@@ -154,6 +154,8 @@ class TotalReward:
     """ "max" or "min"; None for the table's."""
     infinite: bool = False
     """Whether a total may be infinite, where all rewards have one sign; if not, such models are refused."""
+    reachable: bool = False
+    """Whether only states that initial ones lead to are asked about; the process ends in all others, with value 0."""
     name: ClassVar[str] = "total"
     own_method: ClassVar[str | None] = "interval iteration"
     on_devices: ClassVar[bool] = False
@@ -161,6 +163,7 @@ class TotalReward:
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("total", bool, "Total reward until the process ends, without a discount."),
         Flag("infinite", bool, "Totals may be infinite, where all rewards have one sign."),
+        Flag("reachable", bool, "Only states that initial states lead to are asked about; others have the value 0."),
     )
     borrowed: ClassVar[tuple[str, ...]] = ("reward", "sense")
 
@@ -175,7 +178,8 @@ class TotalReward:
     @property
     def parameters(self) -> dict[str, Any]:
         """Those that are given."""
-        return _given(reward=self.reward, asked_sense=self.sense, infinite=self.infinite or None)
+        flags = {"infinite": self.infinite or None, "reachable": self.reachable or None}
+        return _given(reward=self.reward, asked_sense=self.sense, **flags)
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
@@ -185,7 +189,8 @@ class TotalReward:
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for it."""
-        return f"--total{' --infinite' if record.get('infinite') else ''}{_choices(record)}"
+        flags = "".join(f" --{name}" for name in ("infinite", "reachable") if record.get(name))
+        return f"--total{flags}{_choices(record)}"
 
 
 def check_sense(sense: object) -> None:

@@ -88,7 +88,10 @@ class Reachability:
 
 @dataclass(frozen=True, slots=True)
 class RewardToGoal:
-    """The largest, or least, expected reward until a goal is reached; rewards have one sign."""
+    """The largest, or least, expected reward until a goal is reached.
+
+    Rewards have one sign, or every policy reaches the goal from each state that is asked about.
+    """
 
     goal: str
     """As in :class:`Reachability`; a goal state pays nothing."""
@@ -96,6 +99,8 @@ class RewardToGoal:
     """Name of the reward model; None for the table's own rewards."""
     sense: str | None = None
     """ "max" or "min"; None for the table's."""
+    reachable: bool = False
+    """Whether only states that initial ones lead to are asked about; all others have the value 0."""
     name: ClassVar[str] = "reward-to-goal"
     own_method: ClassVar[str | None] = "interval iteration"
     on_devices: ClassVar[bool] = False
@@ -109,7 +114,7 @@ class RewardToGoal:
             "NAME",
         ),
     )
-    borrowed: ClassVar[tuple[str, ...]] = ("goal", "sense")
+    borrowed: ClassVar[tuple[str, ...]] = ("goal", "sense", "reachable")
 
     def __post_init__(self) -> None:
         check_expression("goal", self.goal)
@@ -123,7 +128,8 @@ class RewardToGoal:
     @property
     def parameters(self) -> dict[str, Any]:
         """All of them."""
-        return {"goal": self.goal, "reward": self.reward, "asked_sense": self.sense}
+        reachable = {"reachable": True} if self.reachable else {}
+        return {"goal": self.goal, "reward": self.reward, "asked_sense": self.sense, **reachable}
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
@@ -138,7 +144,8 @@ class RewardToGoal:
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """The flags with their values."""
-        return _options({**record, "reward": record["reward"] or "table"}, ("reward", "goal"))
+        options = _options({**record, "reward": record["reward"] or "table"}, ("reward", "goal"))
+        return f"{options} --reachable" if record.get("reachable") else options
 
 
 def _options(record: Mapping[str, Any], names: tuple[str, ...]) -> str:

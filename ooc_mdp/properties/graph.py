@@ -24,6 +24,7 @@ from ooc_mdp.properties.table import CONTINUES, GOAL, INFINITE, STOPPED, AskedTa
 from ooc_mdp.undiscounted.end_components import end_components
 from ooc_mdp.undiscounted.kernels.end_components import NO_REWARD
 from ooc_mdp.undiscounted.kernels.reachability import choose_away, choose_paying, spread_marks
+from ooc_mdp.undiscounted.refusals import named
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work
 
 __all__ = ["GRAPH_BYTES", "Decided", "decide", "load_code", "reward_sign"]
@@ -58,13 +59,23 @@ def load_code(rows: TableRows) -> None:
 
 def reward_sign(table: Table) -> int:
     """1 where no reward is below 0, -1 where none is above; OptionsError where there are both signs."""
-    low, high = float(table.facts.reward_range[:, 0].min()), float(table.facts.reward_range[:, 1].max())
-    if low < 0 < high:
+    low, high = _reward_ends(table)
+    if has_both_signs(table):
         raise OptionsError(
-            f"rewards of {table.name} lie between {low:g} and {high:g}: a reward until a goal, and a total that may be "
-            f"infinite, are defined for rewards of one sign; leave out --infinite, or give rewards of one sign"
+            f"rewards of {table.name} lie between {low:g} and {high:g}: a total that may be infinite is defined for "
+            f"rewards of one sign; leave out --infinite, or give rewards of one sign"
         )
     return -1 if low < 0 else 1
+
+
+def has_both_signs(table: Table) -> bool:
+    """Whether some rewards are above 0 and some below."""
+    low, high = _reward_ends(table)
+    return low < 0 < high
+
+
+def _reward_ends(table: Table) -> tuple[float, float]:
+    return float(table.facts.reward_range[:, 0].min()), float(table.facts.reward_range[:, 1].max())
 
 
 def decide(tables: Streamed, neighbours: Neighbours) -> Work[Decided]:
@@ -73,8 +84,10 @@ def decide(tables: Streamed, neighbours: Neighbours) -> Work[Decided]:
     table = graph.table
     if table.pays_goal:
         return (yield from (graph.largest() if table.sense == "max" else graph.least()))
+    if table.has_goal and has_both_signs(table):
+        return (yield from graph.sure())
     gains = reward_sign(table) * (1 if table.sense == "max" else -1) > 0
-    if table.ends is None:
+    if not table.has_goal:
         return (yield from (graph.endless_gain() if gains else graph.endless_cost()))
     return (yield from (graph.gain() if gains else graph.cost()))
 
@@ -110,6 +123,21 @@ class _Graph:
         avoiding = yield from self._avoiding()
         missing = yield from self._spread(avoiding, eligible=self._open & (1 - avoiding), lost=True)
         return self._decided(infinite=missing != 0)
+
+    def sure(self) -> Work[Decided]:
+        """A reward to a goal with rewards of both signs: OptionsError where some policy may miss the goal."""
+        avoiding = yield from self._avoiding()
+        missing = yield from self._spread(avoiding, eligible=self._open & (1 - avoiding), lost=True)
+        states = np.flatnonzero((missing != 0) & (self._open != 0))
+        if states.size:
+            low, high = _reward_ends(self.table)
+            raise OptionsError(
+                f"rewards of {self.table.name} lie between {low:g} and {high:g}, and from "
+                f"{named(self.table, states)} a policy may miss the goal: a reward until a goal is defined for rewards "
+                f"of one sign, or where every policy reaches the goal; --reachable (in Python reachable=True) asks "
+                f"only about states that initial ones lead to"
+            )
+        return self._decided()
 
     def cost(self) -> Work[Decided]:
         """The least reward to a goal: infinite where no policy reaches it for certain."""

@@ -4,6 +4,8 @@
     RewardToGoal    rows pay by the named reward model; the process ends in goal states
     others          rows pay by the named reward model, where one is named, in the sense that is asked for
 
+With `reachable` the process ends, and is worth 0, in all states that initial states never lead to.
+
 A state in which the process ends keeps its rows, which end the process then (infinite duration), so that pointers and
 successors are those of the other table. Its facts are replaced, the fingerprint among them, which is that of the other
 table and of the question together.
@@ -19,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.annotations import Annotations, StateSet
+from ooc_mdp.model.annotations import INITIAL, Annotations, StateSet
 from ooc_mdp.model.criterion import recorded_criterion
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import DerivedTable, Loader, Table, TableFacts
 from ooc_mdp.properties.expression import states_where
+from ooc_mdp.properties.reachable import reachable_states, reward_ranges
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.seal import hash_of
 
@@ -54,6 +57,8 @@ class AskedTable(DerivedTable):
     penalty: float = 0.0
     """What a row pays that leads to a state of infinite value: it becomes a self-loop, which no good policy takes. 0
     where such rows stay as they are."""
+    has_goal: bool = False
+    """Whether the question names a goal."""
 
     @classmethod
     def of(cls, table: Table) -> AskedTable:
@@ -180,6 +185,9 @@ def asked_table(table: Table, record: Mapping[str, Any]) -> Table:
     if "goal" in record:
         goal, avoid = (_states(table, record.get(name)) for name in ("goal", "avoid"))
         ends = np.where(goal, GOAL, np.where(avoid, STOPPED, CONTINUES)).astype(np.uint8)
+    initial = _initial_states(table) if record.get("reachable") else None
+    if initial is not None and ends is None:
+        ends = np.full(table.n_states, CONTINUES)
     if ends is None and model is None and sense == table.sense:
         return table
     facts, ending = table.facts, ends is not None or bool(record.get("infinite"))
@@ -187,6 +195,10 @@ def asked_table(table: Table, record: Mapping[str, Any]) -> Table:
         facts = _with_rewards(facts, kept, model, ending)
     if probability:
         facts = replace(facts, reward_range=np.tile([0.0, 1.0], (table.n_partitions, 1)))
+    if initial is not None:
+        assert ends is not None
+        ends, ranges = _only_reachable(AskedTable(table, facts, probability, model, ends), initial)
+        facts = replace(facts, reward_range=ranges)
     about = {"table": table.fingerprint, "sense": sense, "probability": probability, "reward": model}
     fingerprint = hash_of(_TITLE, about, {} if ends is None else {"ends": ends})
     if ends is not None:
@@ -195,7 +207,27 @@ def asked_table(table: Table, record: Mapping[str, Any]) -> Table:
         durations = np.stack([facts.duration_range[:, 0], np.full(table.n_partitions, np.inf)], axis=1)
         facts = replace(facts, reward_range=ranges, duration_range=durations)
     facts = replace(facts, sense=sense, fingerprint=fingerprint, attributes={**facts.attributes, "sense": sense})
-    return AskedTable(table, facts, probability, model, ends)
+    return AskedTable(table, facts, probability, model, ends, has_goal="goal" in record)
+
+
+def _initial_states(table: Table) -> StateSet:
+    """bool [n_states]; the initial states, in the table's order; OptionsError where the model names none."""
+    labels = table.annotations.labels
+    found = _states(table, f'"{INITIAL}"') if INITIAL in labels else np.zeros(0, np.bool_)
+    if not found.any():
+        raise OptionsError(
+            f"{table.name} names no initial states, which --reachable asks about (in Python reachable=True); leave it "
+            f"out, or give the states the label {INITIAL}"
+        )
+    return found
+
+
+def _only_reachable(asked: AskedTable, initial: StateSet) -> tuple[Ends, FloatArray]:
+    """Ends in all states that initial ones never lead to, and the range of rewards in each partition without them."""
+    assert asked.ends is not None
+    reached = reachable_states(asked, initial)
+    ends = np.where(reached, asked.ends, np.where(asked.ends == CONTINUES, STOPPED, asked.ends))
+    return ends, reward_ranges(asked.with_ends(ends), reached & (ends == CONTINUES))
 
 
 def _reward_model(table: Table, name: str | None) -> str | None:

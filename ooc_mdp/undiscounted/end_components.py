@@ -40,7 +40,7 @@ from ooc_mdp.undiscounted.kernels.end_components import (
     trim,
 )
 from ooc_mdp.undiscounted.mean_rewards import MeanLoss, least_mean_loss
-from ooc_mdp.undiscounted.refusals import infinite, named, some
+from ooc_mdp.undiscounted.refusals import infinite, named, only_reachable, some
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work, partitions_with
 
 __all__ = [
@@ -281,7 +281,7 @@ def _check_proper_policy(tables: Streamed, neighbours: Neighbours, zero_reward: 
             f"the process or reaches states where it may stay without reward, and {bad} rewards never cease; give a "
             f"discount below 1, or let these states reach one without action, a row of infinite duration or a "
             f"self-loop of reward 0, or, where all rewards have one sign, add --infinite (in Python infinite=True), by "
-            f"which infinite totals are answers: states that no initial state leads to are no obstacle then",
+            f"which infinite totals are answers{only_reachable(source)}",
             some(source, never),
         )
     return policy

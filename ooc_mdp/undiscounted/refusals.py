@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import UndefinedTotalError
+from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.table import Table
 
-__all__ = ["Labels", "infinite", "named", "original_numbers", "some", "undecided"]
+__all__ = ["Labels", "infinite", "named", "only_reachable", "original_numbers", "some", "undecided"]
 
 Labels = npt.NDArray[np.uint32]
 
@@ -24,7 +25,7 @@ def infinite(source: Table, states: IntArray, sign: float, why: str) -> Undefine
         f"without a discount the total reward of {named(source, states)} is {total}: a policy may stay among these "
         f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
         f"process where such a reward is paid, or, where all rewards have one sign, add --infinite (in Python "
-        f"infinite=True), by which infinite totals are answers",
+        f"infinite=True), by which infinite totals are answers{only_reachable(source)}",
         some(source, states),
     )
 
@@ -34,9 +35,17 @@ def undecided(source: Table, states: IntArray, least: float, most: float) -> Und
     return UndefinedTotalError(
         f"total rewards are not supported here: a policy may stay for ever among {named(source, states)}, where "
         f"rewards of both signs balance (the best mean reward a step is between {least:.3g} and {most:.3g}, "
-        f"and cannot be told from 0 at values of this size), so that totals may have no limit; give a discount below 1",
+        f"and cannot be told from 0 at values of this size), so that totals may have no limit; give a discount below 1"
+        f"{only_reachable(source)}",
         some(source, states),
     )
+
+
+def only_reachable(source: Table) -> str:
+    """The remedy where the model names initial states."""
+    if INITIAL not in source.annotations.labels:
+        return ""
+    return "; --reachable (in Python reachable=True) asks only about states that the initial ones lead to"
 
 
 def some(source: Table, states: IntArray) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from numba import njit
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
 from ooc_mdp.undiscounted.kernels.partition_rows import state_at, terminal_value
 
-__all__ = ["backup_bounds", "choose_away", "choose_paying", "spread_marks"]
+__all__ = ["backup_bounds", "choose_away", "choose_paying", "reward_ends", "spread_ahead", "spread_marks"]
 
 _ROUNDOFF = 2.0**-53
 _TINY = 1e-300
@@ -77,6 +77,50 @@ def spread_marks(t, marked, eligible, inside, every, sure, lost, policy):
                 seen |= t.boundary[i]
         forwards = not forwards
     return seen
+
+
+@njit(nogil=True, cache=True)
+def spread_ahead(t, marked, expanded):
+    """Mark the states that marked states of the partition lead to by rows that do not end the process.
+
+    Parameters
+    ----------
+    marked, expanded : uint8 [n]; 1 in the states that are reached, and in those whose successors are marked.
+    """
+    again = True
+    while again:
+        again = False
+        for i in range(t.n):
+            s = t.first + i
+            if marked[s] == 0 or expanded[s] != 0:
+                continue
+            expanded[s] = 1
+            for j in range(first_row(t, i), past_row(t, i)):
+                if ends(t, j):
+                    continue
+                for k in range(row_begin(t, j), row_end(t, j)):
+                    if t.probabilities[k] > 0:
+                        to = index(t, t.successors[k])
+                        if marked[to] == 0:
+                            marked[to] = 1
+                            again = True
+
+
+@njit(nogil=True, cache=True)
+def reward_ends(t, marked, low, high):
+    """The least and the largest reward of marked states and their rows, and `low` and `high`."""
+    for i in range(t.n):
+        s = t.first + i
+        if marked[s] == 0:
+            continue
+        row, end = first_row(t, i), past_row(t, i)
+        if row == end:
+            value = terminal_value(t, i, 1.0)
+            low, high = min(low, value), max(high, value)
+        for j in range(row, end):
+            reward = np.float64(t.rewards[j])
+            low, high = min(low, reward), max(high, reward)
+    return low, high
 
 
 @njit(nogil=True, cache=True)
