@@ -79,7 +79,7 @@ def _strided(values: npt.NDArray[Any]) -> _Strided:
 def _merge(shape, arrays, n_states, tolerance):  # type: ignore[no-untyped-def]
     """Check rows, add up repeated successors, sort: (correct, successor_ptr, successors, probabilities, rewards).
 
-    Sums are those of `row_kernels.scan_rows`, in the same order.
+    Sums are those of `row_kernels.scan_rows`, in the same order. Probabilities that all rows share are checked once.
     """
     n, n_actions, n_outcomes = shape
     next_states, chances, pay = arrays
@@ -88,7 +88,9 @@ def _merge(shape, arrays, n_states, tolerance):  # type: ignore[no-untyped-def]
     probabilities = np.empty(successors.size, np.float64)
     rewards = np.empty(n * n_actions, np.float64)
     end = 0
+    shared = chances.of_state == 0 and chances.of_action == 0
     for row in range(n * n_actions):
+        checked = shared and row > 0
         i, a = row // n_actions, row % n_actions
         at = i * next_states.of_state + a * next_states.of_action
         chance_at = i * chances.of_state + a * chances.of_action
@@ -96,32 +98,37 @@ def _merge(shape, arrays, n_states, tolerance):  # type: ignore[no-untyped-def]
         begin = end
         increasing, decreasing = True, True
         last = np.int64(-1)
-        total, lost, expected = 0.0, 0.0, 0.0
+        mass, total, lost, expected = 0.0, 0.0, 0.0, 0.0
         for k in range(n_outcomes):
             p = chances.numbers[chance_at + k * chances.of_outcome]
             if p == 0.0:
                 continue
             successor = next_states.numbers[at + k * next_states.of_outcome]
-            if not 0.0 < p <= 1.0 + tolerance or successor < 0 or successor >= n_states:
+            if successor < 0 or successor >= n_states:
                 return False, pointers, successors, probabilities, rewards
             expected += p * pay.numbers[pay_at + k * pay.of_outcome]
-            grown = total + p
-            added = grown - total
-            lost += (total - (grown - added)) + (p - added)
-            total = grown
+            if not checked:
+                if not 0.0 < p <= 1.0 + tolerance:
+                    return False, pointers, successors, probabilities, rewards
+                grown = total + p
+                added = grown - total
+                lost += (total - (grown - added)) + (p - added)
+                total = grown
             if successor == last:
-                probabilities[end - 1] += p
+                mass += p
                 continue
             if end > begin:
+                probabilities[end - 1] = mass
                 if successor < last:
                     increasing = False
                 else:
                     decreasing = False
             successors[end] = successor
-            probabilities[end] = p
-            last = successor
+            last, mass = successor, p
             end += 1
-        if abs(total + lost - 1.0) > tolerance or not math.isfinite(expected):
+        if end > begin:
+            probabilities[end - 1] = mass
+        if (not checked and abs(total + lost - 1.0) > tolerance) or not math.isfinite(expected):
             return False, pointers, successors, probabilities, rewards
         if not increasing:
             end = sort_row(successors, probabilities, begin, end, decreasing)
