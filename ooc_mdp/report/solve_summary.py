@@ -217,7 +217,8 @@ def _details(figures: dict[str, Any]) -> list[tuple[str, str]]:
     bound = figures["residual_bound"]
     rows = [
         ("residual", "unknown" if bound is None else f"≤ {bound:.3e}"),
-        ("cache", f"{figures['accesses']:,} accesses{auxiliary}; at most {format_bytes(figures['cache_peak_bytes'])} held; "
+        ("cache", f"{figures['accesses']:,} accesses{auxiliary}; at most "
+                  f"{format_bytes(figures['cache_peak_bytes'])} held; "
                   f"{figures['partitions_unread']:,} partitions never read"),
         ("bytes", f"{format_bytes(figures['bytes_read'])} read, {format_bytes(figures['bytes_decoded'])} decoded"),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
