@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stores", default=SIZES, help="kind:size of each store")
     parser.add_argument("--caches", default="10%,22%,50%,100%", help="cache sizes")
-    parser.add_argument("--discount", default="0.95")
+    parser.add_argument("--discounts", default="0.9,0.99")
     parser.add_argument("--partitions", default="100", help="of each store")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
@@ -54,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tiny, store = Path(name) / f"{kind}-tiny", Path(name) / kind
             make(kind, TINY[kind], tiny, "4")
             make(kind, int(size), store, options.partitions)
-            for cache in options.caches.split(","):
-                solves.append(compare(kind, tiny, store, cache, options.discount))
-                show(solves[-1:])
+            for discount in options.discounts.split(","):
+                for cache in options.caches.split(","):
+                    solves.append(compare(kind, tiny, store, cache, discount))
+                    show(solves[-1:])
     print()
     show(solves)
     ratios = {name: [s["ratios"][name] for s in solves if s["ratios"][name] is not None] for name in AIMS}
@@ -105,11 +106,11 @@ def compare(kind: str, tiny: Path, store: Path, cache: str, discount: str) -> di
     asked = ["--discount", discount, "--device", "cpu", "--json", "--cache"]
     measuring.run([*COMMAND_LINE, "solve", str(tiny), *asked, "100%"], accepted=(0, 1))
     plan = json.loads(measuring.run([*COMMAND_LINE, "plan", str(store), *asked, cache]).output)
-    output = store.with_name(f"{kind}-{cache}.result")
+    output = store.with_name(f"{kind}-{discount}-{cache}.result")
     finished = measuring.run([*COMMAND_LINE, "solve", str(store), *asked, cache, "--output", str(output)])
     solve = json.loads(finished.output)
     loads = solve["loads"]
-    turns = (solve["visits"] if solve["cache_bytes"] >= solve["table_bytes"] else loads) / solve["n_partitions"]
+    turns = (solve["accesses"] if solve["cache_bytes"] >= solve["table_bytes"] else loads) / solve["n_partitions"]
     measured = {
         "peak_rss_bytes": finished.peak_bytes,
         "bytes_per_pass": solve["bytes_read"] / loads * solve["n_partitions"],
@@ -121,6 +122,7 @@ def compare(kind: str, tiny: Path, store: Path, cache: str, discount: str) -> di
     return {
         "kind": kind,
         "cache": cache,
+        "discount": discount,
         "method": solve["method"],
         "coupling": plan["partitions_read"] / max(plan["n_partitions"] - 1, 1),
         "n_states": solve["n_states"],
@@ -137,10 +139,23 @@ def compare(kind: str, tiny: Path, store: Path, cache: str, discount: str) -> di
 
 
 def show(solves: list[dict[str, Any]]) -> None:
-    headers = ("store", "cache", "method", "coupling", "memory", "bytes", "seconds", "passes", "expected", "solve s")
+    headers = (
+        "store",
+        "discount",
+        "cache",
+        "method",
+        "coupling",
+        "memory",
+        "bytes",
+        "seconds",
+        "passes",
+        "expected",
+        "solve s",
+    )
     rows = [
         (
             s["kind"],
+            s["discount"],
             s["cache"],
             s["method"],
             f"{s['coupling']:.1%}",

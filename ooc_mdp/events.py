@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["SolveProgress", "SolveWatcher", "Watcher"]
 
@@ -36,6 +41,10 @@ class SolveProgress:
     seconds: float
     stages: tuple[int, int] | None = None
     """Of a finite horizon: stages that all partitions have done, and stages in all."""
+    partition_bounds: Callable[[], npt.NDArray[np.float64]] | None = None
+    """Computes float64 [P], the bound in force of each partition now; to be called before the report returns."""
+    partition_grid: tuple[int, ...] | None = None
+    """Partitions along each axis, numbered in C order, where they are blocks of a grid."""
 
 
 SolveWatcher = Callable[[SolveProgress], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,10 @@ from ooc_mdp.cli.options import (
 )
 from ooc_mdp.cli.tables import print_json
 
+if TYPE_CHECKING:
+    from ooc_mdp.report.live_view import SolveLiveView
+    from ooc_mdp.report.progress import SolveProgressLine
+
 __all__ = ["export", "solve", "verify"]
 
 
@@ -39,6 +43,9 @@ def solve(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print the memory plan by name, and all counters of the solve.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Draw a map of the partitions, on a terminal of 100 x 24 or more.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
@@ -53,7 +60,7 @@ def solve(
 
     options, run, cluster = choices.options(asked.criterion())
     note = print_note if verbose else print_short_note
-    line = SolveProgressLine()
+    line = _live_view(str(store)) if live else SolveProgressLine()
 
     with ExitStack() as stack:
         stack.enter_context(line)
@@ -75,6 +82,18 @@ def solve(
         print_solution(figures, solution.outcome, run.output, str(store), verbose)
     if not solution.outcome.proved:
         raise typer.Exit(1)
+
+
+def _live_view(name: str) -> SolveLiveView | SolveProgressLine:
+    """The live view where the terminal has room for it, or else the line."""
+    from ooc_mdp.report.live_view import LEAST_SIZE, SolveLiveView
+    from ooc_mdp.report.progress import SolveProgressLine
+    from ooc_mdp.report.terminal import print_note
+
+    if SolveLiveView.fits():
+        return SolveLiveView(name)
+    print_note("--live needs a terminal of {} x {} characters; there is one line in its place".format(*LEAST_SIZE))
+    return SolveProgressLine()
 
 
 @app.command()

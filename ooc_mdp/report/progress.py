@@ -24,13 +24,15 @@ from rich.progress import (
 )
 
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable
+from ooc_mdp.report.solve_line import Remaining, clock, fitted, log_line, status_line
 
 __all__ = ["ProgressBar", "SolveProgressLine", "working"]
 
 _LOG_SECONDS = 10.0
 _STARTING = "starting"
+_SPINNER = 3
+"""Columns of a spinner with the space behind it, and one that stays free."""
 
 
 def _stderr() -> Console:
@@ -97,7 +99,7 @@ class ProgressBar:
 
 
 class SolveProgressLine:
-    """One line with the state of a solve."""
+    """One line with the state of a solve, as wide as the terminal; in a log, key=value every ten seconds."""
 
     def __init__(self) -> None:
         self._console = _stderr()
@@ -106,6 +108,7 @@ class SolveProgressLine:
         self._logged = time.monotonic()
         self._since: SolveProgress | None = None
         """At the last line of a log; before one, at a solve's first report, which may be of a resumed solve."""
+        self._remaining = Remaining()
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -122,22 +125,13 @@ class SolveProgressLine:
         """Show progress; in a log, every ten seconds."""
         if self._since is None or p.seconds < self._since.seconds:  # the first report of a solve
             self._since = p
+        self._remaining.add(p)
         if self._status is not None:
-            self._status.update(_progress(p, p.read_rate))
+            parts = status_line(p, p.read_rate, self._remaining.seconds(p.target))
+            end = f" {clock(p.seconds)}"
+            room = self._console.width - _SPINNER - len(end)
+            self._status.update(printable(fitted(parts, room) + end))
         elif time.monotonic() - self._logged >= _LOG_SECONDS:
             rate = (p.bytes_read - self._since.bytes_read) / max(p.seconds - self._since.seconds, 1e-9)
             self._logged, self._since = time.monotonic(), p
-            self._console.print(_progress(p, rate), soft_wrap=True)
-
-
-def _progress(p: SolveProgress, rate: float) -> str:
-    """The state of a solve; the target follows the bound that it is for, and `rate` is in bytes per second."""
-    target = "" if p.target is None else f" (target {p.target:.1e})"
-    of_error, of_residual = ("", target) if p.stopping_rule == "residual" else (target, "")
-    bounds = f"error ≤ {p.error_bound:.2e}{of_error}, residual ≤ {p.residual_bound:.1e}{of_residual}"
-    if p.stages is not None:
-        bounds = f"{p.stages[0]} of {p.stages[1]} stages done"
-    return printable(
-        f"{bounds}, {p.dirty} of {p.partitions} partitions dirty, {p.loads} loads, hit rate {p.hit_rate:.1%}, "
-        f"{format_bytes(int(rate))}/s, {p.seconds:.0f} s"
-    )
+            print(log_line(p, rate, self._remaining.seconds(p.target)), file=sys.stderr, flush=True)

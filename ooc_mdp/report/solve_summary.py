@@ -214,11 +214,10 @@ def _time(figures: dict[str, Any]) -> str:
 def _details(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """All counters, and the memory plan."""
     auxiliary = f" and {figures['auxiliary_accesses']:,} auxiliary" if figures["auxiliary_accesses"] else ""
-    bound = figures["residual_bound"]
+    bound, held = figures["residual_bound"], format_bytes(figures["cache_peak_bytes"])
     rows = [
         ("residual", "unknown" if bound is None else f"≤ {bound:.3e}"),
-        ("cache", f"{figures['accesses']:,} accesses{auxiliary}; at most "
-                  f"{format_bytes(figures['cache_peak_bytes'])} held; "
+        ("cache", f"{figures['accesses']:,} accesses{auxiliary}; {held} held at most; "
                   f"{figures['partitions_unread']:,} partitions never read"),
         ("bytes", f"{format_bytes(figures['bytes_read'])} read, {format_bytes(figures['bytes_decoded'])} decoded"),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "

@@ -156,6 +156,16 @@ class Target:
         """Whether so much is proved that the range of the values, of which `tolerance` may be a share, is known."""
         return not self._relative or error <= self.largest - self.smallest
 
+    def trivial_error(self) -> float:
+        """What the error is at most whatever was swept.
+
+        The largest value H >= 0 is in some partition p, of which H <= r_p + (1 - 1/n_p) H, so that H <= r_p n_p, with
+        its largest reward r_p and normaliser n_p; the least value likewise.
+        """
+        sums = self._bounds.reward_range * self._bounds.contraction.normaliser[:, None]
+        low, high = min(float(sums[:, 0].min()), 0.0), max(float(sums[:, 1].max()), 0.0)
+        return max(high - self.smallest, self.largest - low)
+
     @property
     def proved(self) -> float:
         """The largest bound in force, rounding included."""

@@ -4,7 +4,7 @@
     sizes of the chunks         ─┼─▶ SolveForecast
     a trial of half a second    ─┘
 
-A *pass* is as many loads as there are partitions; where the cache holds the whole table, as many visits. Its seconds
+A *pass* is as many loads as there are partitions; where the cache holds the whole table, as many accesses. Its seconds
 are those of the trial, which is the solve itself (:func:`ooc_mdp.solver.run.run_trial`): reading, decoding, copying and
 sweeping as they overlap there. Nothing here reads a table.
 """
@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory_plan import PROCESS
 from ooc_mdp.runtime.room import Room
 
-__all__ = ["Passes", "Recorded", "SolveForecast", "expected_passes", "forecast_solve"]
+__all__ = ["Passes", "Recorded", "SolveForecast", "expected_passes", "forecast_solve", "turns_of"]
 
 _RESULT_STATE = 12
 """Bytes per state of a result, before compression: value and policy."""
@@ -124,6 +125,11 @@ class SolveForecast:
         }
 
 
+def turns_of(statistics: SolveStatistics) -> int:
+    """Loads, or accesses where the cache holds the whole table and each partition is loaded once at most."""
+    return statistics.accesses if statistics.cache_bytes >= statistics.table_bytes else statistics.loads
+
+
 def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes: bool, free: Room) -> SolveForecast:
     """The forecast of a solve whose first seconds were tried.
 
@@ -134,7 +140,7 @@ def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes:
     """
     facts, done = table.facts, trial.statistics
     p = facts.n_partitions
-    turns = done.visits if done.cache_bytes >= done.table_bytes else done.loads
+    turns = turns_of(done)
     share = p / turns if turns else None
     per_state = _RESULT_STATE + _CHECKPOINT_STATE + (0 if trial.value_lower is None else _BOUNDS_STATE)
     return SolveForecast(
@@ -164,7 +170,7 @@ def expected_passes(table: Table, options: SolveOptions, trial: Solution) -> Pas
     """From the trial, where it ended the solve; from the discount, for value iteration; else from recorded solves."""
     done, p = trial.statistics, table.n_partitions
     if trial.outcome not in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED):
-        turns = done.visits if done.cache_bytes >= done.table_bytes else done.loads
+        turns = turns_of(done)
         return Passes(turns / p, turns / p, f"the trial, in which the solve ended ({trial.outcome.value})")
     if options.question.name != "discounted":
         return None

@@ -365,7 +365,7 @@ class SolveState:
         """Where the solve stands."""
         s = self.statistics()
         return SolveProgress(
-            error_bound=self.bounds.error(self.value_size),
+            error_bound=min(self.bounds.error(self.value_size), self.target.trivial_error()),
             residual_bound=self.bounds.residual(),
             target=self.target.tolerance if self.target.known_at(self.target.proved) else None,
             stopping_rule="residual" if self.target.plain else "epsilon",
@@ -376,6 +376,8 @@ class SolveState:
             read_rate=0.0,
             loads=s.loads,
             seconds=s.solve_seconds,
+            partition_bounds=self.target.bounds,
+            partition_grid=self.plan.facts.partition_grid,
         )
 
     def row(self) -> HistoryRow:

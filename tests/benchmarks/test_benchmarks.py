@@ -66,7 +66,7 @@ def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
 
 @pytest.mark.slow
 def test_plan_compares_each_figure_with_the_solve(tmp_path):
-    arguments = ("--stores", "converted:12,gridworld:12", "--caches", "30%", "--partitions", "6", "--discount", "0.8")
+    arguments = ("--stores", "converted:12,gridworld:12", "--caches", "30%", "--partitions", "6", "--discounts", "0.8")
     figures = figures_of("plan.py", tmp_path, *arguments, alone=True)
     assert [solve["kind"] for solve in figures["solves"]] == ["converted", "gridworld"]
     for solve in figures["solves"]:

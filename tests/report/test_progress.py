@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
@@ -15,7 +16,7 @@ from store_models import random_model
 
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.options import RunOptions, SolveOptions
-from ooc_mdp.report.progress import ProgressBar, SolveProgressLine, _progress, working
+from ooc_mdp.report.progress import ProgressBar, SolveProgressLine, working
 from ooc_mdp.solver.local import solve
 
 
@@ -25,15 +26,6 @@ class Terminal(io.StringIO):
 
 
 SEEN = SolveProgress(1.0, 0.5, 0.25, "epsilon", 2, 4, 0.5, 0, 0.0, 7, 1.0)
-
-
-def test_the_target_follows_the_bound_that_it_is_for() -> None:
-    assert "error ≤ 1.00e+00 (target 2.5e-01), residual ≤ 5.0e-01, 2 of 4" in _progress(SEEN, 0.0)
-    assert "residual ≤ 5.0e-01 (target 2.5e-01)" in _progress(replace(SEEN, stopping_rule="residual"), 0.0)
-
-
-def test_no_target_is_shown_while_it_is_not_known() -> None:
-    assert "target" not in _progress(replace(SEEN, target=None), 0.0)
 
 
 def test_a_share_of_the_range_is_reported_once_the_range_is_known(tmp_path: Path) -> None:
@@ -57,7 +49,31 @@ def test_the_read_rate_in_a_log_is_that_of_one_solve_where_several_follow_each_o
         for bytes_read, seconds in ((8 << 20, 8.0), (0, 0.0), (2 << 20, 2.0)):
             now += seconds
             line(replace(SEEN, bytes_read=bytes_read, seconds=seconds))
-    assert "1.0 MiB/s" in capsys.readouterr().err
+    assert "rate=1.0MiB/s" in capsys.readouterr().err
+
+
+def test_a_log_has_one_line_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("ooc_mdp.report.progress.time", SimpleNamespace(monotonic=lambda: now))
+    with SolveProgressLine() as line:
+        for _ in range(45):
+            line(replace(SEEN, seconds=now))
+            now += 1.0
+    said = capsys.readouterr().err.splitlines()
+    assert [text.split()[0] for text in said] == ["t=10", "t=20", "t=30", "t=40"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+def test_the_line_of_a_terminal_does_not_wrap(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with terminal(monkeypatch) as shown, SolveProgressLine() as line:
+        line(replace(SEEN, loads=123456, partitions=100000, dirty=99999, seconds=4000.0))
+        line._status.refresh() if hasattr(line._status, "refresh") else line._status._live.refresh()  # type: ignore[union-attr]
+        drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue()).replace("\r", "\n").splitlines()
+    assert any("1:06:40" in text for text in drawn)
+    assert max(len(text) for text in drawn) < width
 
 
 @contextmanager

@@ -81,6 +81,13 @@ def test_a_share_of_the_range_is_no_target_before_the_range_is_known() -> None:
     assert target(bounds(1e-5), (0.0, 0.01), epsilon=1e-3).known_at(1.0)
 
 
+def test_the_error_is_never_more_than_the_range_of_all_discounted_sums_allows() -> None:
+    """Rewards from -1 to 1 at discount 0.5: V* lies between -2 and 2."""
+    assert target(bounds(1e6), (0.0, 0.5)).trivial_error() == pytest.approx(2.5)
+    assert target(bounds(1e6), (-3.0, 0.5)).trivial_error() == pytest.approx(5.0)
+    assert target(bounds(1e6, largest_reward=0.0), (0.0, 0.0)).trivial_error() == 0.0
+
+
 def test_an_epsilon_is_what_is_asked() -> None:
     made = target(bounds(1e-3), (0.0, 1.0), span=100.0, epsilon=1e-2)
     assert made.tolerance == made.active_tolerance == 1e-2

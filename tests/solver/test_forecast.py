@@ -54,8 +54,8 @@ def test_a_pass_takes_the_seconds_of_as_many_loads_as_there_are_partitions(table
     assert found.seconds == pytest.approx((found.passes.least * 0.2, found.passes.most * 0.2))
 
 
-def test_where_the_cache_holds_the_table_a_pass_is_as_many_visits(table):
-    held = trial(table, Outcome.TIME_LIMIT, loads=4, visits=40, solve_seconds=0.5, cache_bytes=1 << 30)
+def test_where_the_cache_holds_the_table_a_pass_is_as_many_accesses(table):
+    held = trial(table, Outcome.TIME_LIMIT, loads=4, accesses=40, solve_seconds=0.5, cache_bytes=1 << 30)
     found = forecast_solve(table, SolveOptions(0.5), held, writes=False, free=Room(None, None))
     assert found.seconds_per_pass == pytest.approx(0.05)
 
