@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from os import PathLike
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,13 +19,17 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Criterion, criterion_of, record_of
 from ooc_mdp.option_fields import documentation, options_in
 from ooc_mdp.options import ClusterOptions, RunOptions, SolveKeywords, SolveOptions, solve_options
+from ooc_mdp.table_options import TableKeywords, options_of
 from ooc_mdp.tables import AnyPath
 
 if TYPE_CHECKING:
+    from ooc_mdp.io.conversion.conversion_estimate import ConversionEstimate
+    from ooc_mdp.io.conversion.generation_estimate import GenerationEstimate
     from ooc_mdp.model.table import Table
+    from ooc_mdp.runtime.room import Room
     from ooc_mdp.solver.forecast import SolveForecast
 
-__all__ = ["TRIAL_SECONDS", "plan", "plan_with"]
+__all__ = ["TRIAL_SECONDS", "plan", "plan_conversion", "plan_generation", "plan_with"]
 
 TRIAL_SECONDS = 0.5
 """Of work, in which a plan measures the solve."""
@@ -107,3 +111,59 @@ def plan_with(
 def _opened(table: Table | AnyPath) -> Table:
     """The table itself, or what a path names."""
     return open_model(table) if isinstance(table, str | PathLike) else table
+
+
+def plan_generation(
+    name: AnyPath,
+    store: AnyPath,
+    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
+    *,
+    virtual: bool = False,
+    device: str = "auto",
+    workers: int | None = None,
+    note: Callable[[str], None] | None = None,
+    **table: Unpack[TableKeywords],
+) -> tuple[GenerationEstimate, Room]:
+    """What :func:`generate` estimates before it begins, and what is free at the place of the store.
+
+    Raises
+    ------
+    OptionsError, InputError, MissingExtraError : as of :func:`generate`, but not for what does not fit.
+    """
+    from ooc_mdp.backends.select import select_rows
+    from ooc_mdp.io.conversion.generation_estimate import estimate_generation
+    from ooc_mdp.problems.registry import make_problem
+    from ooc_mdp.runtime.room import Room
+
+    problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
+    room = Room.at(Path(store))
+    options = options_of(table, default_dtype=problem.default_dtype)
+    return estimate_generation(problem, options, room, virtual=virtual, workers=workers), room
+
+
+def plan_conversion(
+    source: AnyPath,
+    store: AnyPath,
+    *,
+    format: str | None = None,
+    rewards: AnyPath | Mapping[str, AnyPath | Sequence[AnyPath]] | None = None,
+    reward_model: str | None = None,
+    normalize: bool = False,
+    grid: Sequence[int] | None = None,
+    **table: Unpack[TableKeywords],
+) -> tuple[ConversionEstimate, Room]:
+    """What :func:`convert` will take by the first blocks of its source, and what is free at the place of the store.
+
+    Raises
+    ------
+    InputError, OptionsError, MissingExtraError : as of :func:`convert`, but not for what does not fit.
+    """
+    from ooc_mdp.io.conversion.conversion_estimate import estimate_file
+    from ooc_mdp.io.registry import ReadOptions
+    from ooc_mdp.io.source import reward_files
+
+    options = options_of(table, default_dtype="float64", grid=grid)
+    reading = ReadOptions(
+        **reward_files(rewards), reward_model=reward_model, normalize=normalize, sense=options.sense or "max"
+    )
+    return estimate_file(fspath(source), Path(store), format, reading, options)

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
     from ooc_mdp.events import Watcher
     from ooc_mdp.io.conversion.executor import Executor
-    from ooc_mdp.io.conversion.generation_estimate import GenerationEstimate
     from ooc_mdp.io.recomputed_table import RecomputedTable
-    from ooc_mdp.runtime.room import Room
     from ooc_mdp.store import Store
     from ooc_mdp.store.reward_store import RewardStore
 
@@ -53,6 +51,8 @@ _VIRTUAL_ALONE = (
     "a virtual store is written in one step by this process: leave out resume, workers and scheduler (--resume, "
     "--workers, --scheduler), or virtual (--virtual)"
 )
+_ESTIMATED_FROM = 64 << 20
+"""Bytes of a source, from which on its conversion is estimated before it begins."""
 _WORKERS_ON_CPU = "workers compute rows on the CPU; leave out the device {device}, or workers and scheduler"
 
 
@@ -65,6 +65,7 @@ _WORKERS_ON_CPU = "workers compute rows on the CPU; leave out the device {device
     reward_model=maybe(TEXT),
     normalize=FLAG,
     overwrite=FLAG,
+    allow_large=FLAG,
     progress=maybe(FUNCTION),
     note=maybe(FUNCTION),
 )
@@ -79,6 +80,7 @@ def convert(
     grid: Sequence[int] | None = None,
     overwrite: bool = False,
     workers: int | str | Client | None = None,
+    allow_large: bool = False,
     progress: Watcher | None = None,
     note: Callable[[str], None] | None = None,
     **table: Unpack[TableKeywords],
@@ -101,6 +103,8 @@ def convert(
         address of a Dask scheduler such as "tcp://host:8786", or the client of a Dask cluster. Processes run the
         calling script again: call from under ``if __name__ == "__main__":``. All workers must see the directory of the
         store under the same path.
+    allow_large : begin although it takes more than an hour or 80% of the free disk, which is estimated from the first
+        blocks of a large file; what cannot fit is refused all the same.
     progress : called with (what, done, of how many).
     note : called with the memory plan, once the source has been read, and with what the source has and the store does
         not keep, such as names of actions.
@@ -109,13 +113,14 @@ def convert(
     Raises
     ------
     InputError : the source breaks a rule of its format; names file, line and error.
-    OptionsError : options contradict each other or the source.
+    OptionsError : options contradict each other or the source, or the store needs more disk than there is.
     StoreError : the store exists, is in use or cannot be written.
     MemoryBudgetError : partitions under way take more than the RAM that is available.
     ClusterError : workers or their scheduler cannot be reached, or are lost.
     MissingExtraError : an optional package is not installed.
     """
     from ooc_mdp.io.conversion import convert as convert_source
+    from ooc_mdp.io.conversion.conversion_estimate import check_fits, estimate_file, source_bytes
     from ooc_mdp.io.registry import ReadOptions, open_source
     from ooc_mdp.io.source import reward_files
 
@@ -127,6 +132,8 @@ def convert(
         sense=options.sense or "max",
     )
     refuse_taken(Path(store), overwrite)
+    if source_bytes(fspath(source)) >= _ESTIMATED_FROM:
+        check_fits(*estimate_file(fspath(source), Path(store), format, reading, options), allow_large)
     opened = open_source(fspath(source), format, reading)
     try:
         provenance = {"normalize": normalize, "reward_model": reward_model}
@@ -246,34 +253,6 @@ def generate(
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
     finally:
         problem.source.close()
-
-
-def plan_generation(
-    name: AnyPath,
-    store: AnyPath,
-    parameters: Mapping[str, str | int | float | Sequence[int]] | None = None,
-    *,
-    virtual: bool = False,
-    device: str = "auto",
-    workers: int | None = None,
-    note: Callable[[str], None] | None = None,
-    **table: Unpack[TableKeywords],
-) -> tuple[GenerationEstimate, Room]:
-    """What :func:`generate` estimates before it begins, and what is free at the place of the store.
-
-    Raises
-    ------
-    OptionsError, InputError, MissingExtraError : as of :func:`generate`, but not for what does not fit.
-    """
-    from ooc_mdp.backends.select import select_rows
-    from ooc_mdp.io.conversion.generation_estimate import estimate_generation
-    from ooc_mdp.problems.registry import make_problem
-    from ooc_mdp.runtime.room import Room
-
-    problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
-    room = Room.at(Path(store))
-    options = options_of(table, default_dtype=problem.default_dtype)
-    return estimate_generation(problem, options, room, virtual=virtual, workers=workers), room
 
 
 @check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))

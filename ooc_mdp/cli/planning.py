@@ -14,10 +14,10 @@ import typer
 from ooc_mdp.cli.application import app
 from ooc_mdp.cli.choices import CriterionChoices, GroupedCommand, SolveChoices, with_choices
 from ooc_mdp.cli.options import JsonOption, PolicyOption, TrustOption
-from ooc_mdp.cli.table_choices import ProblemChoices, TableChoices
+from ooc_mdp.cli.table_choices import ProblemChoices, SourceChoices, TableChoices
 from ooc_mdp.cli.tables import print_json
 
-__all__ = ["given_options", "plan", "show_generation"]
+__all__ = ["given_options", "plan", "show_conversion", "show_generation"]
 
 
 @app.command(cls=GroupedCommand)
@@ -117,9 +117,9 @@ def show_generation(
     """
     from ooc_mdp.errors import OptionsError
     from ooc_mdp.io.conversion.generation_estimate import check_generation
+    from ooc_mdp.planning import plan_generation
     from ooc_mdp.report.progress import working
     from ooc_mdp.report.terminal import print_note
-    from ooc_mdp.tables import plan_generation
 
     keywords = table.keywords()
     workers = keywords.pop("workers")
@@ -154,5 +154,40 @@ def show_generation(
         from ooc_mdp.report.forecasts import print_generation
 
         print_generation(figures, command)
+    if refusal is not None:
+        raise typer.Exit(2)
+
+
+def show_conversion(
+    source: str, store: Path, reading: SourceChoices, table: TableChoices, *, as_json: bool, options: Iterable[str]
+) -> None:
+    """Print what a conversion will take; exit status 2 if it does not fit, or asks for --yes.
+
+    Parameters
+    ----------
+    options : of the command that begins it.
+    """
+    from ooc_mdp.errors import OptionsError
+    from ooc_mdp.io.conversion.conversion_estimate import check_fits
+    from ooc_mdp.planning import plan_conversion
+    from ooc_mdp.report.progress import working
+
+    keywords = reading.keywords() | table.keywords()
+    keywords.pop("workers")
+    with working("reading the first blocks"):
+        estimate, room = plan_conversion(source, store, **keywords)
+    refusal = None
+    try:
+        check_fits(estimate, room, confirmed=False)
+    except OptionsError as error:
+        refusal = str(error).partition(" (estimate:")[0]
+    command = shlex.join(["ooc-mdp", "convert", source, str(store), *options])
+    figures = {"source": source, **estimate.summary(), "free_disk_bytes": room.disk, "refusal": refusal}
+    if as_json:
+        print_json({**figures, "command": command})
+    else:
+        from ooc_mdp.report.forecasts import print_conversion
+
+        print_conversion(figures, command)
     if refusal is not None:
         raise typer.Exit(2)

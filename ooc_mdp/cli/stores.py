@@ -15,6 +15,11 @@ from ooc_mdp.cli.tables import print_json, print_store
 
 __all__ = ["check", "convert", "generate", "inspect"]
 
+PlanOption = Annotated[bool, typer.Option("--plan", help="Print what it would take, from a sample, and write nothing.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Begin although it takes more than an hour or 80% of the free disk.")
+]
+
 
 @app.command(cls=GroupedCommand)
 @with_choices(SourceChoices, TableChoices)
@@ -24,16 +29,31 @@ def convert(
     reading: SourceChoices,
     table: TableChoices,
     overwrite: OverwriteOption = False,
+    plan: PlanOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Build a store from a model file, in bounded memory."""
+    """Build a store from a model file, in bounded memory.
+
+    Disk and time are estimated from the first blocks of a large file: what cannot fit is refused, what is large asks
+    for --yes.
+    """
+    if plan:
+        from ooc_mdp.cli.planning import given_options, show_conversion
+
+        show_conversion(
+            source, store, reading, table, as_json=as_json, options=[*given_options(reading), *given_options(table)]
+        )
+        return
     from ooc_mdp import api
     from ooc_mdp.report.progress import ProgressBar
     from ooc_mdp.report.terminal import print_note
 
     keywords = reading.keywords() | table.keywords()
     with ProgressBar() as bar:
-        built = api.convert(source, store, **keywords, overwrite=overwrite, progress=bar, note=print_note)
+        built = api.convert(
+            source, store, **keywords, overwrite=overwrite, allow_large=yes, progress=bar, note=print_note
+        )
     print_store(built.inspect(), as_json)
 
 
@@ -54,12 +74,8 @@ def generate(
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Store no tables: each partition is computed when it is loaded.")
     ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Print what it would take, from a sample, and write nothing.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Begin although it takes more than an hour or 80% of the free disk.")
-    ] = False,
+    plan: PlanOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build the store of a generated problem, partition by partition, of any size.

@@ -8,7 +8,7 @@ from ooc_mdp.options import format_bytes
 from ooc_mdp.report.rows import print_rows
 from ooc_mdp.sizes import format_seconds
 
-__all__ = ["print_forecast", "print_generation"]
+__all__ = ["print_conversion", "print_forecast", "print_generation"]
 
 
 def print_forecast(figures: dict[str, Any], command: str) -> None:
@@ -98,3 +98,19 @@ def print_generation(figures: dict[str, Any], command: str) -> None:
 
 def _needed(needed: int, free: int | None) -> str:
     return format_bytes(needed) + ("" if free is None else f" of {format_bytes(free)} free")
+
+
+def print_conversion(figures: dict[str, Any], command: str) -> None:
+    """The plan of a conversion, from `ConversionEstimate.summary`; `command` begins it."""
+    basis = "the whole file" if figures["whole"] else "its first blocks"
+    rows = [
+        ("file", f"{format_bytes(figures['source_bytes'])}; the numbers below are from {basis}"),
+        ("table", f"{figures['n_states']:,} states, {figures['n_state_actions']:,} state-action pairs, "
+                  f"{figures['n_transitions']:,} transitions"),
+        ("disk", f"{format_bytes(figures['spool_bytes'])} on the way, and a store of at most "
+                 f"{_needed(figures['store_bytes'], figures['free_disk_bytes'])}"),
+        ("time", f"{format_seconds(figures['seconds'])} on {figures['threads']} threads"),
+        ("verdict", figures["refusal"] or "it fits"),
+        ("run it", command),
+    ]  # fmt: skip
+    print_rows(figures["source"], rows)
