@@ -29,7 +29,7 @@ _MOST_INITIAL = 6
 """Initial states that have a row of their own."""
 _SHOWN_SECONDS = 0.05
 """Of compiling, from which on they are shown."""
-_LARGE_SHARE = 0.01
+_LARGE_SHARE = 0.05
 """Of the range of the values: an error from there on is given as a share of it."""
 
 
