@@ -333,9 +333,10 @@ def choose_shared_method(model: ModelFacts, options: SolveOptions, workers: int)
 
 
 def writing_bytes(store: Table) -> int:
-    """What writing a checkpoint or a result takes: buffers, and the source's numbers of the policy's actions."""
+    """What writing a checkpoint or a result takes: buffers, and the source's numbers and names of actions."""
     actions = 8 * store.n_states if "action_labels" in store.facts.dtypes else 0
-    return min(16 * store.n_states, _WRITE_BUFFERS) + actions
+    names = 4 * store.n_states if store.annotations.action_names else 0
+    return min(16 * store.n_states, _WRITE_BUFFERS) + actions + names
 
 
 def staging_depth(features: Features) -> int:

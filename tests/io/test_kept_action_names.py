@@ -153,6 +153,16 @@ def test_a_result_and_its_export_name_the_actions_of_the_policy(tmp_path: Path, 
     assert ooc_mdp.open_result(tmp_path / "e").solution.action_names.tolist() == ["left", "", ""]
 
 
+def test_the_memory_plan_counts_the_names_of_the_policy(tmp_path: Path):
+    P, R = np.eye(3)[None], np.ones((3, 1))
+    buffers = []
+    for i, names in enumerate((None, ["stay"])):
+        store = ooc_mdp.from_arrays(P, R, layout="action-first", action_names=names)
+        solution = ooc_mdp.solve(store, discount=0.9, output=tmp_path / f"{i}")
+        buffers.append(solution.memory_plan["host"]["output buffers"])
+    assert buffers[1] - buffers[0] == 4 * 3
+
+
 def test_a_model_without_names_has_none_in_its_solution():
     solution = ooc_mdp.solve(np.eye(2)[None], np.ones((2, 1)), discount=0.9)
     assert solution.action_names is None

@@ -18,14 +18,7 @@ from ooc_mdp.io.annotations import MOST_ACTION_NAMES
 from ooc_mdp.io.left_out import ACTION_NAMES, LABELS, REWARD_STRUCTURES
 from ooc_mdp.io.umb.archive import ANY_SIZE, Member, NumberStream, RationalStream
 from ooc_mdp.io.umb.strings import MAPPING, STRINGS
-from ooc_mdp.io.umb.valuations import (
-    CLASSES_FILE,
-    VALUATIONS,
-    VALUATIONS_FILE,
-    StateRecords,
-    no_records,
-    read_records,
-)
+from ooc_mdp.io.umb.valuations import CLASSES_FILE, VALUATIONS, VALUATIONS_FILE, StateRecords, no_records, read_records
 from ooc_mdp.quoting import printable, quote, shorten
 
 __all__ = [
