@@ -136,7 +136,8 @@ class RunFiles:
     csv: Annotated[Path | None, typer.Option(help="CSV file for every sample.")] = None
     plot: Annotated[Path | None, typer.Option(help="Plot of all runs: .png, .svg or .pdf.")] = None
     plot_axes: Annotated[
-        str | None, typer.Option(metavar="X,Y", help="Axes of the plane in the plot.  [default: the first two]")
+        str | None,
+        typer.Option(metavar="X,Y", help="Axes of the plane in plot and animation.  [default: the first two]"),
     ] = None
     animation: Annotated[Path | None, typer.Option(help="Animation of the first run: .gif or .mp4.")] = None
     overwrite: OverwriteOption = False
@@ -168,7 +169,7 @@ class RunFiles:
         for file, write in (
             (self.csv, write_trajectories),
             (self.plot, partial(plot_trajectories, values=values, axes=self.axes)),
-            (self.animation, animate),
+            (self.animation, partial(animate, axes=self.axes)),
         ):
             try:
                 if file is not None:

@@ -154,6 +154,9 @@ class Table(ABC):
         """Number of partitions P."""
         return self.facts.n_partitions
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.n_states:,} states, {self.n_partitions:,} partitions>"
+
     def _repr_html_(self) -> str:
         """The sizes, as a notebook shows them."""
         facts, provenance = self.facts, dict(self.facts.attributes.get("provenance") or {})

@@ -2,11 +2,12 @@
 
 GIF through Pillow, which matplotlib brings; MP4 through ffmpeg where it is installed. A drawing is known by the
 dynamics that it belongs to; to add one, define a class that satisfies :class:`Drawing` and enter it in `_drawing`.
-Other problems are drawn as a point that moves in the plane of their first two axes.
+Other problems are drawn as a point that moves in the plane of two axes, with goal and obstacles.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,8 @@ import numpy as np
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control import mountain_car, pendulums
-from ooc_mdp.problems.control.definition import Axis, ControlProblem, State
+from ooc_mdp.problems.control.definition import State
+from ooc_mdp.report.trajectory_plot import draw_regions, plotted_axes
 from ooc_mdp.simulation import Simulation
 from ooc_mdp.store.atomic_file import atomic_file
 
@@ -82,10 +84,12 @@ class _Links:
 
 
 class _Plane:
-    """The state as a point in the plane of the first two axes, with where it has been; on a line for one axis."""
+    """The state as a point in the plane of two axes, with its path, goal and obstacles; on a line for one axis."""
 
-    def __init__(self, axes: tuple[Axis, ...]) -> None:
-        self._axes = axes[:2]
+    def __init__(self, simulation: Simulation, numbers: tuple[int, int] | None) -> None:
+        self._simulation = simulation
+        self._numbers = (0,) if numbers is None else numbers
+        self._axes = tuple(simulation.problem.problem.axes[i] for i in self._numbers)
         self._visited: list[tuple[float, float]] = []
 
     def prepare(self, panel: Any) -> None:
@@ -93,12 +97,15 @@ class _Plane:
         setters = ((panel.set_xlim, panel.set_xlabel), (panel.set_ylim, panel.set_ylabel))
         for axis, (set_limits, set_label) in zip(self._axes, setters, strict=False):
             set_limits(axis.low, axis.high)
-            set_label(f"{axis.name}, {axis.unit}" if axis.unit else axis.name)
+            set_label(f"{axis.name} ({axis.unit})" if axis.unit else axis.name)
+        if len(self._numbers) == 2:
+            draw_regions(panel, self._simulation, (self._numbers[0], self._numbers[1]))
         (self._trail,) = panel.plot([], [], color="C0", linestyle="none", marker=".", markersize=2)
         (self._point,) = panel.plot([], [], color="C3", marker="o", markersize=9)
 
     def show(self, state: FloatArray, control: State) -> None:
-        at = float(state[0]), float(state[1]) if len(self._axes) > 1 else 0.0
+        first, *second = (float(state[i]) for i in self._numbers)
+        at = first, second[0] if second else 0.0
         self._visited.append(at)
         self._trail.set_data(*zip(*self._visited, strict=True))
         self._point.set_data([at[0]], [at[1]])
@@ -109,8 +116,12 @@ def _hill(x: FloatArray) -> FloatArray:
     return np.where(x < 0.0, x * x + x, x / np.sqrt(1.0 + 5.0 * x * x))
 
 
-def _drawing(problem: ControlProblem) -> Drawing:
+def _drawing(simulation: Simulation, axes: Sequence[str] | None) -> Drawing:
+    """The drawing of the problem's dynamics; the plane of two axes where there is none, or axes are named."""
+    problem = simulation.problem.problem
     p = problem.parameters
+    if axes is not None:
+        return _Plane(simulation, plotted_axes(problem, axes))
     if problem.dynamics is mountain_car.dynamics:
         return _Car()
     if problem.dynamics is pendulums.single_dynamics:
@@ -119,7 +130,7 @@ def _drawing(problem: ControlProblem) -> Drawing:
         return _Links((p.length1, p.length2), (0, 1))
     if problem.dynamics is pendulums.triple_dynamics:
         return _Links((p.length1, p.length2, p.length3), (0, 2, 4))
-    return _Plane(problem.axes)
+    return _Plane(simulation, plotted_axes(problem, None))
 
 
 def check_animation(file: Path, seconds: float) -> None:
@@ -155,18 +166,24 @@ def check_animation_file(file: Path) -> None:
         raise StoreError(f"{file} cannot be written: the program ffmpeg is not installed; name a .gif")
 
 
-def animate(simulation: Simulation, file: Path, *, run: int = 0, overwrite: bool = False) -> None:
+def animate(
+    simulation: Simulation, file: Path, *, run: int = 0, axes: Sequence[str] | None = None, overwrite: bool = False
+) -> None:
     """Draw one run, 25 frames a unit of time; the suffix of `file` chooses GIF or MP4.
+
+    Parameters
+    ----------
+    axes : names of the axes across and up, in place of a drawing of the problem.
 
     Raises
     ------
-    OptionsError, MissingExtraError : see :func:`check_animation`.
+    OptionsError, MissingExtraError : see :func:`check_animation`; or there are no such axes.
     StoreError : the file exists and may not be replaced, or cannot be written.
     """
     trajectory = simulation.trajectories[run]
     problem = simulation.problem.problem
     check_animation(file, trajectory.duration)
-    drawing = _drawing(problem)
+    drawing = _drawing(simulation, axes)
     new_figure, writers = animation_classes()
     figure = new_figure(figsize=(5.0, 5.0), layout="constrained", dpi=80)
     panel = figure.subplots()

@@ -19,11 +19,11 @@ from ooc_mdp.problems.control.definition import Axis, ControlProblem
 from ooc_mdp.quoting import quote
 from ooc_mdp.report.figures import check_plot_file, new_figure, save_figure
 from ooc_mdp.report.maps.colours import value_range
-from ooc_mdp.report.regions import Regions, regions_of
+from ooc_mdp.report.regions import regions_of
 from ooc_mdp.report.switching import control_lines
 from ooc_mdp.simulation import RunOutcome, Simulation, Trajectory
 
-__all__ = ["plot_trajectories", "plotted_axes"]
+__all__ = ["draw_regions", "plot_trajectories", "plotted_axes"]
 
 _MAX_POINTS = 400
 """Points along an axis of the value function's picture at most."""
@@ -143,8 +143,7 @@ def _draw_plane(panel: Any, simulation: Simulation, values: FloatArray, plane: t
     across, up = (problem.axes[i] for i in plane)
     if len(problem.axes) == 2:
         _draw_values(panel, simulation, values, plane)
-    shaded = regions_of(problem, *plane, simulation.sign, simulation.goal_is_end)
-    _draw_regions(panel, shaded, simulation.has_goal)
+    draw_regions(panel, simulation, plane)
     for number, run in enumerate(simulation.trajectories):
         colour = f"C{number % 10}"
         states = _with_gaps(run, problem.axes)[:, list(plane)]
@@ -179,14 +178,15 @@ def _draw_values(panel: Any, simulation: Simulation, values: FloatArray, plane: 
     panel.figure.colorbar(colours, ax=panel, label="value", extend=shown.extend)
 
 
-def _draw_regions(panel: Any, regions: Regions, has_goal: bool) -> None:
-    """The goal in green and the obstacles hatched, with a legend of what there is."""
+def draw_regions(panel: Any, simulation: Simulation, plane: tuple[int, int]) -> None:
+    """Draw the goal in green and the obstacles hatched, with a legend of what there is."""
     from matplotlib.patches import Patch
 
+    regions = regions_of(simulation.problem.problem, *plane, simulation.sign, simulation.goal_is_end)
     handles = []
     for inside, colour, hatch, word in (
         (regions.blocked, _BLOCKED, "///", "the process ends"),
-        (regions.goal & has_goal, _GOAL, "", "goal"),
+        (regions.goal & simulation.has_goal, _GOAL, "", "goal"),
     ):
         if inside.any():
             look = {"colors": [colour], "alpha": 0.35, "hatches": [hatch]}

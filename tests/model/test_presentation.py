@@ -39,6 +39,7 @@ def test_a_table_shows_its_sizes_in_a_notebook(maze):
         assert text in page
     virtual = ooc_mdp.open_problem("GW-8x4", {"seed": 1}, partitions=2, device="cpu")
     assert "64 = 8 x 8" in virtual._repr_html_()
+    assert repr(virtual) == "<RecomputedTable GW-8x4: 64 states, 2 partitions>"
 
 
 def test_text_of_a_file_is_no_markup_in_a_notebook():

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.grid_points import control_values
-from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.result import Result
 
 __all__ = ["ActionWord", "ValueRange", "action_words", "contour_levels", "shown_actions", "value_range"]
@@ -131,7 +131,7 @@ def shown_actions(result: Result) -> npt.NDArray[np.integer]:
 def action_words(result: Result) -> list[ActionWord]:
     """The actions that the policy takes, in their order, by their control values where they have some."""
     shown = shown_actions(result)
-    actions, counts = np.unique(shown, return_counts=True)
+    actions, counts = _counted(shown)
     controls = control_values(result.geometry, result.policy, result.actions)
     found = []
     for a, n in zip(actions.tolist(), counts.tolist(), strict=True):
@@ -143,6 +143,16 @@ def action_words(result: Result) -> list[ActionWord]:
             words = _control(controls[a])
         found.append(ActionWord(a, words, n / shown.size))
     return found
+
+
+def _counted(shown: npt.NDArray[np.integer]) -> tuple[IntArray, IntArray]:
+    """The different numbers from -1 on, ascending, and how often each occurs."""
+    if int(shown.max(initial=-1)) >= shown.size:
+        actions, counts = np.unique(shown, return_counts=True)
+        return actions.astype(np.int64), counts
+    counts = np.bincount(shown + 1)
+    actions = np.flatnonzero(counts)
+    return actions - 1, counts[actions]
 
 
 def _control(values: FloatArray) -> str:
