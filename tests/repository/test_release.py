@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tarfile
 import tomllib
@@ -98,4 +99,5 @@ def test_wheel_and_sdist_are_built_and_an_installed_wheel_solves(tmp_path):
     assert run(use / "ooc-mdp", "--version") == f"ooc-mdp {ooc_mdp.__version__}\n"
     assert str(tmp_path / "using") in run(use / "python", "-c", SOLVE)
     run(use / "ooc-mdp", "generate", "GW-8x4", "small.store")
-    assert "outcome  proved" in run(use / "ooc-mdp", "solve", "small.store", "--discount", "0.9", "--device", "cpu")
+    figures = run(use / "ooc-mdp", "solve", "small.store", "--discount", "0.9", "--device", "cpu", "--json")
+    assert json.loads(figures)["outcome"] == "proved"
