@@ -69,17 +69,12 @@ def _next_commands(store: str, output: Path) -> str:
 
 def solution_rows(figures: dict[str, Any], message: str, verbose: bool = False) -> list[tuple[str, str]]:
     """The answer, and what it cost."""
-    stages = f"{figures['stages']} stages, " if "stages" in figures else ""
     share = figures["cache_bytes"] / max(figures["table_bytes"], 1)
-    proved = figures["outcome"] == Outcome.PROVED.value
     return [
-        ("PROVED" if proved else "STOPPED", _error(figures)),
-        *([] if proved and not verbose else [("outcome", f"{figures['outcome']}: {message}")]),
-        *gain_rows(figures),
-        *_initial_rows(figures["initial"]),
+        *_answer_rows(figures, message, verbose),
         *_value_row(figures),
         ("policy", policy_words(figures) or _loss(figures)),
-        ("method", f"{figures['method']} on {figures['device']}, {stages}{_asked(figures)}"),
+        ("method", f"{figures['method']} on {figures['device']}, {_asked(figures)}"),
         ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
                   f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"
                   + (f" ({share:.0%})" if 0.01 <= share < 1 else "")),
@@ -88,6 +83,16 @@ def solution_rows(figures: dict[str, Any], message: str, verbose: bool = False) 
         ("time", _time(figures)),
         *(_details(figures) if verbose else []),
     ]  # fmt: skip
+
+
+def _answer_rows(figures: dict[str, Any], message: str, verbose: bool) -> list[tuple[str, str]]:
+    """What is proved, and the answer at the initial states; in front of it where the question is about this number."""
+    proved = figures["outcome"] == Outcome.PROVED.value
+    proof = [("PROVED" if proved else "STOPPED", _error(figures))]
+    if verbose or not proved:
+        proof.append(("outcome", f"{figures['outcome']}: {message}"))
+    answer = [*gain_rows(figures), *_initial_rows(figures["initial"])]
+    return [*answer, *proof] if figures["quantity"] == "gain" or "goal" in figures else [*proof, *answer]
 
 
 def _error(figures: dict[str, Any]) -> str:
@@ -167,7 +172,15 @@ def policy_words(figures: dict[str, Any]) -> str | None:
 
 
 def _asked(figures: dict[str, Any]) -> str:
-    return "average reward" if figures["quantity"] == "gain" else f"discount {figures['discount']}"
+    if figures["quantity"] == "gain":
+        return "average reward"
+    if "goal" in figures:
+        return f"goal {figures['goal']}"
+    if figures["criterion"] == "total":
+        return "total reward"
+    return ", ".join(
+        [*([f"{figures['stages']} stages"] if "stages" in figures else []), f"discount {figures['discount']}"]
+    )
 
 
 def gain_rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
