@@ -63,8 +63,8 @@ RECORDED = (
     Recorded(1.0, 0.22, 5.3, 7.7, 3),
     Recorded(1.0, 0.1, 5.7, 10.3, 3),
 )
-"""Of the methods auto, p-eva and policy-iteration, with discounts from 0.9 to 0.99 and the default target, of a cache that
-does not hold the table; the first that fits a solve counts."""
+"""Of the methods auto, p-eva and policy-iteration, with discounts from 0.9 to 0.99, the default target, and a cache
+that does not hold the table; the first that fits a solve counts."""
 
 
 @dataclass(frozen=True, slots=True)
