@@ -20,7 +20,7 @@ from ooc_mdp.problems.control.definition import Axis, ControlProblem, State
 __all__ = ["Regions", "regions_of"]
 
 _MOST_POINTS = 120
-_MOST_STATES = 150_000
+_MOST_STATES = 60_000
 _SAMPLES = {0: 1, 1: 9, 2: 5, 3: 3, 4: 2}
 """Points of each other axis, by the number of these axes."""
 _EVERYWHERE = 0.9

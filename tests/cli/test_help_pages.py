@@ -39,11 +39,10 @@ def test_the_help_of_each_command_ends_with_an_example_of_it(name):
     assert all(line.startswith(f"ooc-mdp {name} ") or line == f"ooc-mdp {name}" for line in EXAMPLES[name])
 
 
-@pytest.mark.parametrize(("words", "found"), [("ooc-mdp so", "solve"), ("ooc-mdp plot --po", "--policy")])
-def test_a_shell_completes_commands_and_options(words, found):
-    asked = {"_OOC_MDP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+def test_a_shell_completes_options():
+    asked = {"_OOC_MDP_COMPLETE": "complete_bash", "COMP_WORDS": "ooc-mdp plot --po", "COMP_CWORD": "2"}
     source = "import sys; from ooc_mdp.cli import main; sys.argv = ['ooc-mdp']; main()"
     done = subprocess.run(
         [sys.executable, "-c", source], env=environment() | asked, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [found]
+    assert done.stdout.split() == ["--policy"]

@@ -9,6 +9,7 @@ import pytest
 from made_results import made_result
 
 import ooc_mdp
+from ooc_mdp import reporting
 from ooc_mdp.model.html_table import html_table
 from ooc_mdp.model.solution import Outcome
 
@@ -49,14 +50,22 @@ def test_text_of_a_file_is_no_markup_in_a_notebook():
     assert "&lt;p&gt;&amp;" in page
 
 
-def test_plot_and_report_of_a_solution_write_files(tmp_path):
+def test_plot_of_a_solution_draws_and_writes_it(tmp_path):
     pytest.importorskip("matplotlib")
-    pytest.importorskip("bokeh")
-    solution = made_result((6, 5)).solution
-    solution = replace(solution, geometry=made_result((6, 5)).geometry)
-    figure = solution.plot(tmp_path / "a.svg", shown="policy", axes=("axis1", "axis0"))
+    result = made_result((6, 5))
+    figure = replace(result.solution, geometry=result.geometry).plot(
+        tmp_path / "a.svg", shown="policy", axes=("axis1", "axis0")
+    )
     assert figure.axes[0].get_xlabel() == "axis1 (m)"
-    solution.report(tmp_path / "a.html")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.html", "a.svg"]
-    assert "map" in (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert np.array_equal(made_result((6, 5)).plot().axes[0].collections[0].get_clim(), (0.0, 29.0**1.5))
+    assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
+    assert np.array_equal(result.plot().axes[0].collections[0].get_clim(), (0.0, 29.0**1.5))
+
+
+def test_report_of_a_solution_is_that_of_write_report(monkeypatch):
+    called = []
+    monkeypatch.setattr(reporting, "write_report", lambda *given, **more: called.append((given, more)))
+    result = made_result((4, 4))
+    result.report("a.html", trace="a.csv", overwrite=True)
+    ((given, more),) = called
+    assert given == (result, "a.html")
+    assert more == {"store": None, "trace": "a.csv", "cache_sweep": None, "overwrite": True}
