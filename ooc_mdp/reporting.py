@@ -154,20 +154,14 @@ def plot_result(
     from ooc_mdp.report.maps import MapOptions, draw_result
     from ooc_mdp.store.atomic_file import check_output_files
 
+    if shown not in ("value", "policy"):
+        raise OptionsError(f"plot_result: shown is {quote(shown)}; give 'value' or 'policy'")
     target, source = None if file is None else Path(file), None if paths is None else Path(paths)
     if target is not None:
         figures.check_plot_file(target)
         check_output_files(target, overwrite=overwrite, sources=[] if source is None else [source])
-    if shown not in ("value", "policy"):
-        raise OptionsError(f"plot_result: shown is {quote(shown)}; give 'value' or 'policy'")
-    options = MapOptions(
-        "policy" if shown == "policy" else "value",
-        axes,
-        {name: _positions(name, at) for name, at in (slices or {}).items()},
-        source,
-        _limits(limits),
-        contours,
-    )
+    cuts = {name: _positions(name, at) for name, at in (slices or {}).items()}
+    options = MapOptions(shown, axes, cuts, source, _limits(limits), contours)  # type: ignore[arg-type]
     figure = draw_result(_opened(result, None), options)
     if target is not None:
         figures.save_figure(figure, target, overwrite=overwrite)

@@ -121,7 +121,7 @@ def _figures(result: Result) -> dict[str, str | int | float]:
     figures = {
         "sense": result.identity.get("sense"),
         "fingerprint": result.identity.get("fingerprint"),
-        "source": result.provenance.get("source"),
+        "model": result.provenance.get("source"),
         **result.solution.summary(),
     }
     return {

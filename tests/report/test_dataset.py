@@ -54,6 +54,7 @@ def test_states_have_the_grids_axes_with_units_and_the_control_values():
     np.testing.assert_array_equal(found.control.values.ravel()[:4], [-1.0, 2.5, np.nan, 2.5])
     assert found.controls.values.tolist() == [-1.0, 2.5]
     assert float(found.value.sel(angle=0.9, level=2.1, method="nearest")) == result.values[17]
+    assert (found.attrs["model"], found.attrs["source"]) == ("made-up", "store")
     assert (found.attrs["error_bound"], found.attrs["outcome"], found.attrs["sense"]) == (0.001, "proved", "max")
 
 
