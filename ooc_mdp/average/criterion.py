@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ooc_mdp.model.criterion import Criterion, Flag
+from ooc_mdp.model.criterion import Criterion, Flag, asked_choices, check_sense, given_parameters
 
 __all__ = ["AverageReward"]
 
@@ -15,6 +15,10 @@ __all__ = ["AverageReward"]
 class AverageReward:
     """The long-run mean of the rewards per step, of a process that never ends."""
 
+    reward: str | None = None
+    """Name of the reward model; None for the table's own rewards."""
+    sense: str | None = None
+    """ "max" or "min"; None for the table's."""
     name: ClassVar[str] = "average"
     own_method: ClassVar[str | None] = "policy and relative value iteration"
     on_devices: ClassVar[bool] = True
@@ -22,7 +26,10 @@ class AverageReward:
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("average", bool, "Long-run average reward per step, of a process that never ends."),
     )
-    borrowed: ClassVar[tuple[str, ...]] = ()
+    borrowed: ClassVar[tuple[str, ...]] = ("reward", "sense")
+
+    def __post_init__(self) -> None:
+        check_sense(self.sense)
 
     @property
     def discount(self) -> float:
@@ -31,15 +38,15 @@ class AverageReward:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
+        """Those that are given."""
+        return given_parameters(reward=self.reward, asked_sense=self.sense)
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
-        """There is only one."""
-        return cls()
+        """Each other flag is a parameter."""
+        return cls(**{name: value for name, value in given.items() if name != "average"})
 
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for it."""
-        return "--average"
+        return f"--average{asked_choices(record)}"

@@ -8,11 +8,11 @@ What is proved is one interval that holds the gain of every state (`ooc_mdp.aver
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ooc_mdp.average.backends import gain_backend
-from ooc_mdp.average.criterion import AverageReward
 from ooc_mdp.average.iteration import AverageIteration, default_gain_target
 from ooc_mdp.backends.cpu.rows import MIN_MASS
 from ooc_mdp.errors import OptionsError
@@ -113,7 +113,10 @@ class AverageEngine:
         session.begin(0.0)
         backend.start(table, _first_values(state, output, session))
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
-        return StreamedSolve(state, session, state.iterate, lambda outcome: _conclude(state, outcome, plan), stopped)
+        record = record_of(options.question)
+        return StreamedSolve(
+            state, session, state.iterate, lambda outcome: _conclude(state, outcome, plan, record), stopped
+        )
 
 
 def _first_values(run: AverageIteration, output: Output, session: Session) -> FloatArray:
@@ -127,8 +130,13 @@ def _first_values(run: AverageIteration, output: Output, session: Session) -> Fl
     return saved.arrays["values"]
 
 
-def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan) -> Solution:
-    """The solution of a solve: its certificate, and values and policy in the source's order."""
+def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan, record: dict[str, Any]) -> Solution:
+    """The solution of a solve: its certificate, and values and policy in the source's order.
+
+    Parameters
+    ----------
+    record : of the criterion.
+    """
     table, (low, high) = run.tables.source, run.bounds.interval
     lower, upper = (low, high) if run.sign > 0 else (-high, -low)
     half = float(np.nextafter(0.5 * run.bounds.width, np.inf))
@@ -136,7 +144,7 @@ def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan) -> Solu
         outcome=outcome,
         method=METHOD,
         device=run.backend.name,
-        criterion=record_of(AverageReward()),
+        criterion=record,
         certificate=Certificate(
             error_bound=half,
             error_lower=-half,

@@ -25,8 +25,10 @@ __all__ = [
     "Discounted",
     "Flag",
     "TotalReward",
+    "asked_choices",
     "check_sense",
     "criterion_of",
+    "given_parameters",
     "option_of",
     "other_identity",
     "record_of",
@@ -131,7 +133,7 @@ class Discounted:
     @property
     def parameters(self) -> dict[str, Any]:
         """Those that are given beside the discount."""
-        return _given(reward=self.reward, asked_sense=self.sense)
+        return given_parameters(reward=self.reward, asked_sense=self.sense)
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
@@ -141,7 +143,7 @@ class Discounted:
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for a recorded one."""
-        return f"--discount {record['discount']}{_choices(record)}"
+        return f"--discount {record['discount']}{asked_choices(record)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class TotalReward:
     def parameters(self) -> dict[str, Any]:
         """Those that are given."""
         flags = {"infinite": self.infinite or None, "reachable": self.reachable or None}
-        return _given(reward=self.reward, asked_sense=self.sense, **flags)
+        return given_parameters(reward=self.reward, asked_sense=self.sense, **flags)
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
@@ -190,7 +192,7 @@ class TotalReward:
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
         """How the command line asks for it."""
         flags = "".join(f" --{name}" for name in ("infinite", "reachable") if record.get(name))
-        return f"--total{flags}{_choices(record)}"
+        return f"--total{flags}{asked_choices(record)}"
 
 
 def check_sense(sense: object) -> None:
@@ -199,12 +201,12 @@ def check_sense(sense: object) -> None:
         raise OptionsError(f"sense is {quote(sense)}; give max or min")
 
 
-def _given(**parameters: Any) -> dict[str, Any]:
+def given_parameters(**parameters: Any) -> dict[str, Any]:
     """Parameters that have a value."""
     return {name: value for name, value in parameters.items() if value is not None}
 
 
-def _choices(record: Mapping[str, Any]) -> str:
+def asked_choices(record: Mapping[str, Any]) -> str:
     """The options of a reward model and a sense that were asked for."""
     named = {"reward": record.get("reward"), "sense": record.get("asked_sense")}
     return "".join(f" --{name} {shlex.quote(value)}" for name, value in named.items() if value is not None)

@@ -36,6 +36,43 @@ def test_the_interval_comes_first(tmp_path: Path, network: Store) -> None:
     assert repr(solution).startswith("Solution(proved, gain between ")
 
 
+DRN = """@type: MDP
+@parameters
+
+@reward_models
+steps toll
+@nr_states
+2
+@model
+state 0 [1, 0]
+\taction 0 [0, 3]
+\t\t1 : 1
+\taction 1 [0, 1]
+\t\t0 : 1
+state 1 [1, 0]
+\taction 0
+\t\t0 : 1
+"""
+
+
+@pytest.mark.parametrize(("sense", "gain"), [("max", 1.5), ("min", 1.0)])
+def test_an_average_is_of_the_reward_model_and_in_the_sense_that_are_named(
+    tmp_path: Path, sense: str, gain: float
+) -> None:
+    (tmp_path / "m.drn").write_text(DRN)
+    store, result = ooc_mdp.convert(tmp_path / "m.drn", tmp_path / "s"), tmp_path / "r"
+    words = ["--average", "--reward", "toll", "--sense", sense, "--epsilon", "1e-9"]
+    figures = ooc("solve", store.path, *words, "--output", result, "--json").figures
+    assert figures["gain_lower"] <= gain <= figures["gain_upper"]
+    assert figures["gain_upper"] - figures["gain_lower"] <= 2e-9
+    assert ooc("verify", store.path, result).status == 0
+    assert f"--average --reward toll --sense {sense}" in ooc("inspect", result).out
+    assert ooc("solve", store.path, *words, "--output", result, "--resume").status == 0
+    assert "belongs to" in refused(
+        "solve", store.path, "--average", "--reward", "steps", "--output", result, "--resume"
+    )
+
+
 def test_verify_prints_the_interval_that_it_measured(tmp_path: Path, network: Store) -> None:
     store, result = tmp_path / "q.store", tmp_path / "r"
     ooc("solve", store, "--average", "--epsilon", "1e-3", "--output", result)

@@ -17,8 +17,6 @@ from ooc_mdp.model.criterion import Criterion
 CASES = ALL_CASES / "properties"
 FORMATS = ("model.umb", "model.drn", "model.tra")
 QUICK = ("prism-mdp-rewards", "prism-robot-files", "prism-total-reward-2")
-OTHERS = ("average",)
-"""Kinds of properties that other criteria answer."""
 
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
 
@@ -41,7 +39,7 @@ def case_of(folder: str) -> dict[str, Any]:
     return found
 
 
-def properties() -> list[Any]:
+def properties(average: bool = False) -> list[Any]:
     found = []
     for folder in (
         sorted(path.name for path in CASES.iterdir() if (path / "case.json").is_file()) if CASES.is_dir() else ()
@@ -52,7 +50,7 @@ def properties() -> list[Any]:
                 found += [
                     pytest.param(Property(folder, file, p["key"]), id=f"{folder}-{file}-{p['key']}", marks=marks)
                     for p in case_of(folder)["properties"]
-                    if p["kind"] not in OTHERS
+                    if (p["kind"] == "average") == average
                 ]
     return found
 
@@ -79,6 +77,21 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return ooc_mdp.convert(CASES / folder / file, root / f"{folder}-{file}", partitions=3)
 
     return opened
+
+
+@pytest.mark.parametrize("asked", properties(average=True))
+def test_the_certified_average_is_in_the_interval_of_all_gains(stores: Any, asked: Property):
+    p = next(p for p in case_of(asked.folder)["properties"] if p["key"] == asked.key)
+    due = np.load(CASES / asked.folder / "reference.npz")[f"V_{asked.key}"]
+    question = ooc_mdp.AverageReward(p["reward_model"], p["sense"])
+    solution = ooc_mdp.solve(stores(asked.folder, asked.file), question, epsilon=1e-8)
+    assert solution.gain is not None
+    low, high = solution.gain
+    slack = p["reference_error"] * (1 + np.abs(due))
+    assert (low <= due + slack).all()
+    assert (high >= due - slack).all()
+    alike = float(np.ptp(due)) <= 1e-8
+    assert solution.outcome is (ooc_mdp.Outcome.PROVED if alike else ooc_mdp.Outcome.GAIN_DIFFERS)
 
 
 @pytest.mark.parametrize("asked", properties())
