@@ -107,7 +107,7 @@ def convert(
         blocks of a large file; what cannot fit is refused all the same.
     progress : called with (what, done, of how many).
     note : called with the memory plan, once the source has been read, and with what the source has and the store does
-        not keep, such as names of actions.
+        not keep, such as labels of choices.
     **table : see `ooc_mdp.table_options`.
 
     Raises

@@ -1,4 +1,4 @@
-"""What a model has besides its rows and a store does not keep: labels, valuations, names of actions.
+"""What a model has besides its rows and a store does not keep: valuations and labels of choices, names of transitions.
 
 No value depends on it. A reader adds each kind with the names that it finds, from any thread, and `sentence` names them
 all, so that somebody who looks for a label in a store learns why it is not there.
