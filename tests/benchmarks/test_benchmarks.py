@@ -18,6 +18,7 @@ import ooc_mdp
 from ooc_mdp.options import SolveOptions
 
 
+@pytest.mark.slow
 def test_solves_compares_proved_and_verified_solves(tmp_path):
     arguments = ("--problem", "GW-32x4", "--partitions", "16", "--discount", "0.8", "--machine-shared", "--verify")
     figures = figures_of("solves.py", tmp_path, *arguments, "--methods", "vi,p-eva h2", alone=True)
@@ -54,6 +55,7 @@ def test_executors_compares_ways_that_write_the_same_store(tmp_path):
     assert all(way["median_seconds"] > 0 and way["median_processor_seconds"] > 0 for way in case["ways"])
 
 
+@pytest.mark.slow
 def test_memory_plan_compares_the_peak_with_the_printed_plan(tmp_path):
     arguments = ("--sizes", "2MB", "--cases", "random:vi", "--partitions", "8", "--cache", "1MiB", "--repeat", "1")
     figures = figures_of("memory_plan.py", tmp_path, *arguments, alone=True)

@@ -376,6 +376,7 @@ def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, 
             assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
 
 
+@pytest.mark.slow
 def test_two_versions_on_the_cpu_prove_the_same_target_in_turns(tmp_path):
     arguments = ("--before", ENGINE.parents[1], "--toy", "--cases", "gridworld-25", "--pairs", "2")
     case = figures_of("engine/cpu_versions.py", tmp_path, *arguments)["cases"]["gridworld-25"]
