@@ -18,6 +18,7 @@ from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control import mountain_car, pendulums
 from ooc_mdp.problems.control.definition import State
+from ooc_mdp.report.figures import plain
 from ooc_mdp.report.trajectory_plot import draw_regions, plotted_axes
 from ooc_mdp.simulation import Simulation
 from ooc_mdp.store.atomic_file import atomic_file
@@ -97,7 +98,7 @@ class _Plane:
         setters = ((panel.set_xlim, panel.set_xlabel), (panel.set_ylim, panel.set_ylabel))
         for axis, (set_limits, set_label) in zip(self._axes, setters, strict=False):
             set_limits(axis.low, axis.high)
-            set_label(f"{axis.name} ({axis.unit})" if axis.unit else axis.name)
+            set_label(plain(f"{axis.name} ({axis.unit})" if axis.unit else axis.name))
         if len(self._numbers) == 2:
             draw_regions(panel, self._simulation, (self._numbers[0], self._numbers[1]))
         (self._trail,) = panel.plot([], [], color="C0", linestyle="none", marker=".", markersize=2)
@@ -196,7 +197,7 @@ def animate(
         for sample in samples.tolist():
             action = int(trajectory.actions[sample])
             drawing.show(trajectory.states[sample], problem.controls[max(action, 0)])
-            panel.set_title(f"{problem.name}, {trajectory.times[sample]:.2f}")
+            panel.set_title(plain(f"{problem.name}, {trajectory.times[sample]:.2f}"))
             writer.grab_frame()
 
 

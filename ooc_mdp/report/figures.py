@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_mdp.errors import MissingExtraError, OptionsError
+from ooc_mdp.quoting import printable
 from ooc_mdp.store.atomic_file import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PLOT_FORMATS", "check_plot_file", "new_figure", "save_figure"]
+__all__ = ["PLOT_FORMATS", "check_plot_file", "new_figure", "plain", "save_figure"]
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
+
+
+def plain(text: str) -> str:
+    """A text that may come from a file, for a label or title: nothing of it is a formula of matplotlib."""
+    return printable(text, keep="\n").replace("$", r"\$")
 
 
 def check_plot_file(file: Path) -> None:

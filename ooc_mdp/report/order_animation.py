@@ -10,6 +10,7 @@ import numpy as np
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import Watcher
 from ooc_mdp.report.animation import animation_classes, check_animation_file
+from ooc_mdp.report.figures import plain
 from ooc_mdp.report.visit_frames import Plane, VisitFigure, Visits, frames_of
 from ooc_mdp.store.atomic_file import atomic_file
 
@@ -68,8 +69,8 @@ def animate_visits(
     drawn = new_figure(figsize=(6.4, 5.0), layout="constrained", dpi=100)
     panel = drawn.subplots()
     panel.set_facecolor(_UNVISITED)
-    panel.set_xlabel(plane.labels[0])
-    panel.set_ylabel(plane.labels[1])
+    panel.set_xlabel(plain(plane.labels[0]))
+    panel.set_ylabel(plain(plane.labels[1]))
     least = figure == "order"
     frames = list(frames_of(visits, figure, max(1, round(seconds * FRAMES_PER_SECOND))))
     mesh = panel.pcolormesh(
@@ -90,7 +91,7 @@ def animate_visits(
             if number == 1:
                 drawn.set_layout_engine("none")  # as the first frame is laid out, in a third of the time
             mesh.set_array(plane.picture(frame.numbers, least))
-            panel.set_title(f"{title}\n{_progress(visits, frame.visits)}", fontsize=10)
+            panel.set_title(plain(f"{title}\n{_progress(visits, frame.visits)}"), fontsize=10)
             writer.grab_frame()
 
 

@@ -17,7 +17,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control.definition import Axis, ControlProblem
 from ooc_mdp.quoting import quote
-from ooc_mdp.report.figures import check_plot_file, new_figure, save_figure
+from ooc_mdp.report.figures import check_plot_file, new_figure, plain, save_figure
 from ooc_mdp.report.maps.colours import value_range
 from ooc_mdp.report.regions import regions_of
 from ooc_mdp.report.switching import control_lines
@@ -89,7 +89,7 @@ def plot_trajectories(
     panels[-1].set_xlabel("time")
     if right is not None and plane is not None:
         _draw_plane(right.subplots(), simulation, values, plane)
-    figure.suptitle(_title(simulation))
+    figure.suptitle(plain(_title(simulation)))
     save_figure(figure, file, overwrite=overwrite)
 
 
@@ -106,7 +106,7 @@ def _title(simulation: Simulation) -> str:
 
 
 def _label(axis: Axis) -> str:
-    return f"{axis.name} ({axis.unit})" if axis.unit else axis.name
+    return plain(f"{axis.name} ({axis.unit})" if axis.unit else axis.name)
 
 
 def _with_gaps(run: Trajectory, axes: tuple[Axis, ...]) -> FloatArray:

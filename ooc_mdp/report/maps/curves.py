@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_mdp.report.figures import new_figure
+from ooc_mdp.report.figures import new_figure, plain
 from ooc_mdp.report.maps import MapOptions
 from ooc_mdp.report.maps.colours import action_words, shown_actions
 from ooc_mdp.report.maps.drawing import action_colours
@@ -32,7 +32,7 @@ def draw_curves(result: Result, options: MapOptions, axis: GridAxis) -> Figure:
         return _distributions(result)
     figure = new_figure(figsize=(7.2, 4.6), layout="constrained", dpi=150)
     panel = figure.subplots()
-    panel.set_xlabel(axis.label)
+    panel.set_xlabel(plain(axis.label))
     panel.grid(alpha=0.3)
     rows = _some(result.values.size)
     if options.shown == "value":
@@ -42,7 +42,7 @@ def draw_curves(result: Result, options: MapOptions, axis: GridAxis) -> Figure:
     else:
         _draw_actions(panel, axis.positions[rows], rows, result)
     shown = value_word(result) if options.shown == "value" else "policy"
-    figure.suptitle(f"{heading(result, shown)}\n{proved(result)}", fontsize=10)
+    figure.suptitle(plain(f"{heading(result, shown)}\n{proved(result)}"), fontsize=10)
     return figure
 
 
@@ -62,7 +62,7 @@ def _distributions(result: Result) -> Figure:
     right.set_xlabel("states in which the policy takes the action, %")
     rest = f"; the {len(some)} most frequent of {len(words)} actions" if len(some) < len(words) else ""
     title = f"{heading(result, value_word(result) + ' and policy')}, {result.values.size:,} states"
-    figure.suptitle(f"{title}\n{proved(result)}{rest}", fontsize=10)
+    figure.suptitle(plain(f"{title}\n{proved(result)}{rest}"), fontsize=10)
     return figure
 
 

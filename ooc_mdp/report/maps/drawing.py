@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_mdp.model.mdp import FloatArray
-from ooc_mdp.report.figures import new_figure
+from ooc_mdp.report.figures import new_figure, plain
 from ooc_mdp.report.maps import MapOptions
 from ooc_mdp.report.maps.colours import (
     ActionWord,
@@ -54,7 +54,7 @@ def draw_maps(result: Result, plan: SlicePlan, options: MapOptions, paths: list[
     lines = [heading(result, value_word(result) if options.shown == "value" else "policy"), plan.title, note]
     if paths and len(used) > 1:
         lines.append("each piece of a path is in the panel nearest to it")
-    figure.suptitle("\n".join(line for line in lines if line), fontsize=10)
+    figure.suptitle(plain("\n".join(line for line in lines if line)), fontsize=10)
     return figure
 
 
@@ -144,7 +144,7 @@ def _label(figure: Figure, grid: Any, used: list[Any], plan: SlicePlan) -> None:
     lengths = across.extent, up.extent
     to_scale = across.unit == up.unit != "" and max(lengths) <= _MOST_ELONGATED * min(lengths)
     for panel, cut in zip(used, plan.panels, strict=True):
-        panel.set_title(cut.title, fontsize=8)
+        panel.set_title(plain(cut.title), fontsize=8)
         panel.set_xlim(*_ends(plan.positions()[0]))
         panel.set_ylim(*_ends(plan.positions()[1]))
         if to_scale:
@@ -153,11 +153,11 @@ def _label(figure: Figure, grid: Any, used: list[Any], plan: SlicePlan) -> None:
     if up.name == "row":  # as a matrix is written
         used[0].invert_yaxis()
     for panel in grid[:, 0]:
-        panel.set_ylabel(up.label)
+        panel.set_ylabel(plain(up.label))
     columns = grid.shape[1]
     for number, panel in enumerate(used):
         if number + columns >= len(used):
-            panel.set_xlabel(across.label)
+            panel.set_xlabel(plain(across.label))
             panel.xaxis.set_tick_params(labelbottom=True)
 
 

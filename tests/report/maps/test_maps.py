@@ -221,6 +221,16 @@ def test_a_notebook_shows_the_figure():
     assert ooc_mdp.plot_result(made_result((6, 5)))._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3), (20,)])
+def test_text_of_a_file_is_no_formula_in_a_picture(shape):
+    result = made_result(shape)
+    geometry = {**result.geometry}
+    geometry["axes"] = [{**axis, "unit": "$x_$"} for axis in geometry["axes"]]
+    figure = ooc_mdp.plot_result(replace(result, geometry=geometry, provenance={"source": "$_{$\x1b"}))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert "\x1b" not in figure.get_suptitle()
+
+
 def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"ooc-mdp\[plot\]"):
