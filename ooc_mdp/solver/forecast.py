@@ -15,6 +15,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
@@ -92,7 +94,7 @@ class SolveForecast:
     bytes_per_pass: int
     """Bytes that are read from disk in a pass."""
     seconds_per_pass: float | None
-    """Measured in the trial; None where it loaded nothing."""
+    """Measured in the later half of the trial; None where it loaded nothing."""
     load_seconds_per_pass: float | None
     """Of all threads together, in reading and decoding, or in recomputing; part of the above where they overlap."""
     trial_seconds: float
@@ -138,6 +140,20 @@ def turns_of(statistics: SolveStatistics) -> int:
     return statistics.accesses if statistics.cache_bytes >= statistics.table_bytes else statistics.loads
 
 
+def _later_half(trial: Solution) -> tuple[float, int]:
+    """Seconds and turns of the trial's later half, since threads and caches are new in its first; of all where it ended
+    by itself, or too little was recorded."""
+    done, history = trial.statistics, trial.history
+    whole = done.solve_seconds, turns_of(done)
+    if history is None or trial.outcome is not Outcome.TIME_LIMIT:
+        return whole
+    turns = history.misses + (history.hits if done.cache_bytes >= done.table_bytes else 0)
+    begin = int(np.searchsorted(history.seconds, 0.5 * done.solve_seconds))
+    if begin >= history.seconds.size - 1 or turns[-1] <= turns[begin]:
+        return whole
+    return float(history.seconds[-1] - history.seconds[begin]), int(turns[-1] - turns[begin])
+
+
 def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes: bool, free: Room) -> SolveForecast:
     """The forecast of a solve whose first seconds were tried.
 
@@ -148,8 +164,7 @@ def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes:
     """
     facts, done = table.facts, trial.statistics
     p = facts.n_partitions
-    turns = turns_of(done)
-    share = p / turns if turns else None
+    seconds, turns = _later_half(trial)
     per_state = _RESULT_STATE + _CHECKPOINT_STATE + (0 if trial.value_lower is None else _BOUNDS_STATE)
     return SolveForecast(
         table=table.name,
@@ -166,7 +181,7 @@ def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes:
         output_bytes=per_state * facts.n_states if writes else 0,
         free=free,
         bytes_per_pass=table.pass_bytes(),
-        seconds_per_pass=None if share is None else share * done.solve_seconds,
+        seconds_per_pass=seconds * p / turns if turns else None,
         load_seconds_per_pass=p / done.loads * done.load_seconds if done.loads else None,
         trial_seconds=done.solve_seconds,
         trial_loads=done.loads,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import ooc_mdp
@@ -25,7 +26,8 @@ def table():
 def trial(table, outcome: Outcome, **counts: float):
     """A solve of the table that has come so far."""
     solved = ooc_mdp.solve(table, discount=0.5, cache="50%", device="cpu")
-    return dataclasses.replace(solved, outcome=outcome, statistics=dataclasses.replace(solved.statistics, **counts))
+    statistics = dataclasses.replace(solved.statistics, **counts)
+    return dataclasses.replace(solved, outcome=outcome, statistics=statistics, history=None)
 
 
 def test_a_trial_ends_after_seconds_of_work_and_not_of_preparations(monkeypatch):
@@ -52,6 +54,16 @@ def test_a_pass_takes_the_seconds_of_as_many_loads_as_there_are_partitions(table
     assert found.seconds_per_pass == pytest.approx(0.2)
     assert found.load_seconds_per_pass == pytest.approx(0.08)
     assert found.seconds == pytest.approx((found.passes.least * 0.2, found.passes.most * 0.2))
+
+
+def test_the_later_half_of_a_trial_counts_where_it_was_recorded(table):
+    begun = trial(table, Outcome.TIME_LIMIT, loads=50, solve_seconds=0.5)
+    history = ooc_mdp.solve(table, discount=0.5, device="cpu").history
+    rows = {name: np.array(numbers) for name, numbers in {"seconds": [0.1, 0.3, 0.5], "misses": [4, 10, 50]}.items()}
+    recorded = dataclasses.replace(begun, history=dataclasses.replace(history, hits=np.zeros(3, int), **rows))
+    for solution, seconds in ((recorded, 0.02), (dataclasses.replace(recorded, outcome=Outcome.PROVED), 0.04)):
+        found = forecast_solve(table, SolveOptions(0.5), solution, writes=False, free=Room(None, None))
+        assert found.seconds_per_pass == pytest.approx(seconds)
 
 
 def test_where_the_cache_holds_the_table_a_pass_is_as_many_accesses(table):
