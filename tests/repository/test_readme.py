@@ -67,9 +67,7 @@ def test_the_line_for_a_question_about_a_model_file_answers(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    value, low, high, state = re.search(
-        r"^initial +(\S+) in \[(\S+), (\S+)\], state (\d+)$", done.stdout, re.MULTILINE
-    ).groups()
+    value, low, high, state = re.match(r"initial +(\S+) in \[(\S+), (\S+)\], state (\d+)\n", done.stdout).groups()
     assert state == "0"
     assert float(low) <= 0.437744140625 <= float(high)
     assert float(value) == pytest.approx(0.437744140625, abs=1e-6)
