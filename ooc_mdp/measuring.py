@@ -27,7 +27,7 @@ DEFAULT_SIZES = "2%,5%,10%,22%,50%"
 
 
 @check_types(
-    store=TABLE,
+    table=TABLE,
     sizes=CACHES,
     priorities=WORDS,
     methods=WORDS,
@@ -39,7 +39,7 @@ DEFAULT_SIZES = "2%,5%,10%,22%,50%"
     note=maybe(FUNCTION),
 )
 def cache_sweep(
-    store: Table | AnyPath,
+    table: Table | AnyPath,
     discount: float,
     sizes: str | Sequence[str | float] = DEFAULT_SIZES,
     *,
@@ -65,7 +65,7 @@ def cache_sweep(
 
     Parameters
     ----------
-    store, discount : as for :func:`solve`.
+    table, discount : as for :func:`solve`.
     sizes : of the cache, such as "5%,22%,64MiB" or ["5%", 0.22, "64MiB"]; a share is one of the table's decoded bytes.
     priorities : of p-eva, such as "joint,h1,exact-h1" or a list of these; none for the default.
     methods : such as "p-eva,vi"; p-eva and auto are measured with each of the priorities.
@@ -101,11 +101,11 @@ def cache_sweep(
         time_limit,
     )
     kept = None if output is None else Path(output)
-    return cache_sweep_with(store, plan, kept, resume=resume, overwrite=overwrite, progress=progress, note=note)
+    return cache_sweep_with(table, plan, kept, resume=resume, overwrite=overwrite, progress=progress, note=note)
 
 
 def cache_sweep_with(
-    store: Table | AnyPath,
+    table: Table | AnyPath,
     plan: SweepPlan,
     output: Path | None,
     *,
@@ -125,16 +125,16 @@ def cache_sweep_with(
         raise OptionsError("resume needs an output (--output): the file of the sweep that continues")
     say = note or (lambda _: None)
     with locked_output(output, lambda file: check_output_files(file, overwrite=overwrite or resume)):
-        table = open_store(store) if isinstance(store, str | PathLike) else store
-        check_holds_a_partition(plan.sizes, int(table.facts.partition_bytes.max()))
-        facts = facts_of(table.name, table.fingerprint, plan)
+        opened = open_store(table) if isinstance(table, str | PathLike) else table
+        check_holds_a_partition(plan.sizes, int(opened.facts.partition_bytes.max()))
+        facts = facts_of(opened.name, opened.fingerprint, plan)
         begun = continued(output, facts) if output is not None and resume else CacheSweep(facts)
 
         def keep(sweep: CacheSweep) -> None:
             if output is not None:
                 write_cache_sweep(sweep, output)
 
-        solve = _Solver(table, progress, say)
+        solve = _Solver(opened, progress, say)
         return measure_caches(plan, solve, begun, keep, say)
 
 

@@ -43,7 +43,7 @@ _LIMITS = Kind(
 @check_types(
     result=RESULT,
     file=PATH,
-    store=maybe(TABLE),
+    table=maybe(TABLE),
     trace=maybe(PATH),
     cache_sweep=maybe(PATH),
     overwrite=FLAG,
@@ -52,7 +52,7 @@ def write_report(
     result: Result | Solution | AnyPath,
     file: AnyPath,
     *,
-    store: Table | AnyPath | None = None,
+    table: Table | AnyPath | None = None,
     trace: AnyPath | None = None,
     cache_sweep: AnyPath | None = None,
     overwrite: bool = False,
@@ -66,8 +66,8 @@ def write_report(
     ----------
     result : its path, or opened; or what :func:`solve` returned, whatever its outcome.
     file : ends in .html.
-    store : the table, or its path. A solution that was not written has its grid from there, and a result of format 3
-        the partitions of its states.
+    table : an open store, or its path. A solution that was not written has its grid from there, and a result of format
+        3 the partitions of its states.
     trace : file that the solve wrote (`trace`); each access is drawn.
     cache_sweep : JSON file of solves of the same table with several caches.
     overwrite : replace an existing file.
@@ -87,11 +87,11 @@ def write_report(
     target = Path(file)
     html.check_report(target)
     check_output_files(target, overwrite=overwrite, sources=[Path(p) for p in (trace, cache_sweep) if p is not None])
-    table = open_store(store) if isinstance(store, str | PathLike) else store
+    opened = open_store(table) if isinstance(table, str | PathLike) else table
     html.write_report(
-        _opened(result, table),
+        _opened(result, opened),
         target,
-        store=table,
+        table=opened,
         trace=None if trace is None else read_trace(Path(trace)),
         sweep=None if cache_sweep is None else read_cache_sweep(Path(cache_sweep)),
         overwrite=overwrite,

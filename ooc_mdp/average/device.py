@@ -88,9 +88,9 @@ class DeviceGains(SimpleTables):
         self._kernels(model, (model.successor_dtype, model.probability_dtype))
         row_kernels(self._device, model, equation=RELATIVE)
 
-    def _kernels(self, model: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
+    def _kernels(self, facts: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
         if types not in self._compiled:
-            defines = {**kernel_defines(model), "INDEX": c_type(types[0]), "REAL": c_type(types[1])}
+            defines = {**kernel_defines(facts), "INDEX": c_type(types[0]), "REAL": c_type(types[1])}
             source = read_sources("numbers.cuh", "simple/table.cuh", "policy/rows.cuh", "simple/gains.cu")
             # Fused, a sum would differ in its last bits from the CPU's.
             self._compiled[types] = self._device.compile(source, defines, _KERNELS, fused=False)
@@ -116,11 +116,11 @@ class DeviceGains(SimpleTables):
             host["freed buffers"] = (1 + self.staged) * KEPT_PER_THREAD
         return layout.cache_bytes, host, dict(layout.device)
 
-    def _layout(self, model: ModelFacts, needs: Needs, rows: dict[str, int]) -> Layout | None:
+    def _layout(self, facts: ModelFacts, needs: Needs, rows: dict[str, int]) -> Layout | None:
         """With rows of so many bytes; None where they do not fit."""
-        own = {**self._sizes(model), "alignment": alignment_bytes(model), **rows}
+        own = {**self._sizes(facts), "alignment": alignment_bytes(facts), **rows}
         try:
-            layout = device_layout(model, needs, self.name, own)
+            layout = device_layout(facts, needs, self.name, own)
         except MemoryBudgetError:
             if rows:
                 return None
@@ -129,21 +129,21 @@ class DeviceGains(SimpleTables):
         return None if rows and room is not None and sum(layout.device.values()) > room else layout
 
     @staticmethod
-    def _sizes(model: ModelFacts) -> dict[str, int]:
+    def _sizes(facts: ModelFacts) -> dict[str, int]:
         """Bytes of what is allocated beside partitions and rows, by name."""
-        n = model.n_states
+        n = facts.n_states
         return {
             "values": aligned(8 * n),
             "policy": aligned(4 * n),
             "advantages": aligned(8 * n),
             "sets of states": 2 * aligned(n),
-            "found": aligned(8 * FOUND * model.n_partitions),
+            "found": aligned(8 * FOUND * facts.n_partitions),
         }
 
     def start(self, table: Table, values: FloatArray) -> None:
         """One allocation, and another for rows."""
         self.close()
-        self._model = model = _facts(table)
+        self._facts = model = _facts(table)
         self._loader = table.loader(self.name)
         self._stream = self._device.stream()
         sizes, n = self._sizes(model), model.n_states
@@ -231,7 +231,7 @@ class DeviceGains(SimpleTables):
         launches.begin_batch(system.goal)
         launches.begin_solver()
         made, halved, best = 0, 0, np.inf
-        most = min(system.most, 2 * self._model.n_states + _ITERATIONS)  # rounding apart, there are no more directions
+        most = min(system.most, 2 * self._facts.n_states + _ITERATIONS)  # rounding apart, there are no more directions
         while made < most and made <= halved + max(halved, _STALLED):
             launches.iterate(_ITERATIONS)
             made += _ITERATIONS
@@ -243,7 +243,7 @@ class DeviceGains(SimpleTables):
             yield
         if progress["state"] != LOST and progress["residual"] < progress["first_residual"]:
             launches.take_over()
-        return int(progress["products"]) * self._model.n_states
+        return int(progress["products"]) * self._facts.n_states
 
     def measure(self) -> Measured:
         """By a kernel over the rows."""
@@ -254,7 +254,7 @@ class DeviceGains(SimpleTables):
     def withdraw(self) -> None:
         """A copy on the device."""
         start = self._kept_rows().at["start"]
-        self._stream.copy(int(self._at["values"]), start, 8 * self._model.n_states)
+        self._stream.copy(int(self._at["values"]), start, 8 * self._facts.n_states)
         self._stream.wait()
 
     def _kept_rows(self) -> DeviceRows:
@@ -263,7 +263,7 @@ class DeviceGains(SimpleTables):
 
     def step(self, share: float, middle: float) -> tuple[FloatArray, FloatArray]:
         """A launch for each partition."""
-        model = self._model
+        model = self._facts
         kernel = self._kernels(model, (model.successor_dtype, model.probability_dtype))["step_gains"]
         self._stream.clear(int(self._at["found"]), self._found.nbytes)
         numbers = np.float64(share), np.float64(middle), self._at["advantages"], self._at["values"]
@@ -288,14 +288,14 @@ class DeviceGains(SimpleTables):
         return self._copy("advantages", np.float64)
 
     def _copy(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        host = np.empty(self._model.n_states, dtype)
+        host = np.empty(self._facts.n_states, dtype)
         self._stream.download(host, int(self._at[name]))
         self._stream.wait()
         return host
 
     def _sets(self) -> tuple[np.uint64, np.uint64]:
         """Where the two sets lie."""
-        return self._at["sets of states"], self._at["sets of states"] + np.uint64(aligned(self._model.n_states))
+        return self._at["sets of states"], self._at["sets of states"] + np.uint64(aligned(self._facts.n_states))
 
     def begin_pruning(self, closed: Marks, kept: Marks) -> None:
         """Two copies to the device."""
@@ -316,7 +316,7 @@ class DeviceGains(SimpleTables):
 
     def pruned(self) -> tuple[Marks, Marks]:
         """Two copies to the host."""
-        closed, kept = (np.empty(self._model.n_states, np.uint8) for _ in range(2))
+        closed, kept = (np.empty(self._facts.n_states, np.uint8) for _ in range(2))
         for at, marks in zip(self._sets(), (closed, kept), strict=True):
             self._stream.download(marks, int(at))
         self._stream.wait()

@@ -33,7 +33,7 @@ _TRANSITION_BYTES = 48
 
 
 def verify(
-    store: Table,
+    table: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -41,20 +41,20 @@ def verify(
     note: Callable[[str], None] | None = None,
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` of an average reward, whose results have relative values."""
-    store.load_code()
+    table.load_code()
 
     def plan_of(threads: int) -> MemoryPlan:
-        partitions = partitions_bytes(store, threads, per_transition=_TRANSITION_BYTES)
-        host = {PROCESS: resident_bytes(), "values and policy": 20 * store.n_states, "partitions": partitions}
+        partitions = partitions_bytes(table, threads, per_transition=_TRANSITION_BYTES)
+        host = {PROCESS: resident_bytes(), "values and policy": 20 * table.n_states, "partitions": partitions}
         return MemoryPlan(host, {})
 
-    threads, plan = threads_with_room(store, plan_of)
+    threads, plan = threads_with_room(table, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    with checked_table(store, result, other_store) as table:
-        check_table(table)
-        return _verify(table, result, watch, threads)
+    with checked_table(table, result, other_store) as checked:
+        check_table(checked)
+        return _verify(checked, result, watch, threads)
 
 
 def _verify(table: Table, result: Result, watch: Watcher | None, threads: int) -> Verification:

@@ -212,7 +212,7 @@ class PolicyRows(Protocol):
     open no partition that has some may be swept otherwise: its policy would be another than its rows'.
     """
 
-    def rows_bytes(self, model: ModelFacts) -> int:
+    def rows_bytes(self, facts: ModelFacts) -> int:
         """What rows, Q2 and the workspace of evaluations take where no layout has planned for them."""
         ...
 
@@ -287,7 +287,7 @@ class Backend(Protocol):
         """Evaluation of policies without the table, where it has that."""
         ...
 
-    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+    def load_code(self, facts: ModelFacts, loops: Loops) -> None:
         """Compile and load what calls of these methods on such a model need.
 
         Before `start`; nothing else of the backend changes.
@@ -298,7 +298,7 @@ class Backend(Protocol):
         """Bytes that can be allocated now where the cache lies; None where that is unknown."""
         ...
 
-    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+    def layout(self, facts: ModelFacts, needs: Needs) -> Layout:
         """How the model would be held; a pure function, which leaves the backend as it is.
 
         Raises
@@ -314,7 +314,7 @@ class Backend(Protocol):
 
     def start(
         self,
-        model: ModelFacts,
+        facts: ModelFacts,
         layout: Layout,
         values: FloatArray | None,
         policy: npt.NDArray[np.int32] | None,

@@ -99,7 +99,7 @@ class SlotsTooSmall(Exception):
 
 
 def device_layout(
-    model: ModelFacts,
+    facts: ModelFacts,
     needs: Needs,
     device: str,
     own: Mapping[str, int],
@@ -121,17 +121,17 @@ def device_layout(
     ------
     MemoryBudgetError : the cache, or what the budget leaves for it, holds no partition.
     """
-    other_buffers = {"values": 8 * model.n_states, "policy": 4 * model.n_states, **own, **needs.staging}
-    held = model.n_partitions if held is None else held
-    whole = model.table_bytes if slot is None else slot * held
+    other_buffers = {"values": 8 * facts.n_states, "policy": 4 * facts.n_states, **own, **needs.staging}
+    held = facts.n_partitions if held is None else held
+    whole = facts.table_bytes if slot is None else slot * held
     if needs.device_memory is None:
-        cache = cache_of_size(model.partition_bytes, needs.cache, slot)
+        cache = cache_of_size(facts.partition_bytes, needs.cache, slot)
     else:
         left = needs.device_memory - sum(other_buffers.values())
         rows = {ROWS: place_rows(left // 2)[0]} if needs.policy_rows else {}
         places = 0 if slot is None else held
         cache = cache_within_budget(
-            needs.device_memory, other_buffers | rows, slot or model.largest_table_bytes, places, device
+            needs.device_memory, other_buffers | rows, slot or facts.largest_table_bytes, places, device
         )
     on_device = {"cache": min(cache, whole), **other_buffers}
     if not needs.policy_rows:

@@ -39,7 +39,7 @@ def report(
     with working("drawing the report"):
         from ooc_mdp.reporting import write_report
 
-        write_report(result, file, store=store, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)
+        write_report(result, file, table=store, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)
     print_line(file)
 
 

@@ -86,7 +86,7 @@ class Coordinator:
 
     def __init__(
         self,
-        store: Table,
+        table: Table,
         options: SolveOptions,
         members: Membership,
         division: Division,
@@ -96,16 +96,16 @@ class Coordinator:
     ) -> None:
         self.known, self.history = start.known, start.history
         self._earlier, self._method = start.earlier or SolveStatistics(), start.method
-        self._store, self._members = store, members
+        self._store, self._members = table, members
         self.clock = clock or SolveClock()
         self._session = session or Session(clock=self.clock)
         self._session.hold_reports()  # until workers have had the time to fail
         self._note, self._rebalance = self._session.note, division.rebalance
-        self.bounds = ResidualBounds.of_model(ModelFacts.of(store.facts, options.discount))
+        self.bounds = ResidualBounds.of_model(ModelFacts.of(table.facts, options.discount))
         ranges = self.bounds.reward_range
         self.target = Target(options, self.bounds, float(ranges.max() - ranges.min()))
         save = partial(self._session.output.try_save, self.snapshot)
-        interval, ptr = self._session.checkpoint_interval, store.facts.partition_ptr
+        interval, ptr = self._session.checkpoint_interval, table.facts.partition_ptr
         self._snapshots = SnapshotTaker(members, self.known, ptr, interval, save, self.history)
         initial_start = start.earlier is None
         self.ownership = Ownership(

@@ -55,18 +55,18 @@ class PartitionGraph:
             raise ValueError(f"centres of shape {self.centre.shape} for {n} partitions in {len(self.periodic)} axes")
 
 
-def partition_graph(store: Table) -> PartitionGraph:
+def partition_graph(table: Table) -> PartitionGraph:
     """Return the partition graph of a source; reads no table."""
-    order = store.facts.attributes["state_order"]
+    order = table.facts.attributes["state_order"]
     # A partition without rows has states, and so a positive weight.
-    weight = np.maximum(store.facts.partition_bytes.astype(np.float64), 1.0)
+    weight = np.maximum(table.facts.partition_bytes.astype(np.float64), 1.0)
     if order["kind"] != "grid":
-        return PartitionGraph(store.facts.coupling, weight)
-    centre = GridOrder.from_order(order, store.facts.partition_ptr).block_centres()
-    axes = (store.facts.attributes.get("geometry") or {}).get("axes") or []
+        return PartitionGraph(table.facts.coupling, weight)
+    centre = GridOrder.from_order(order, table.facts.partition_ptr).block_centres()
+    axes = (table.facts.attributes.get("geometry") or {}).get("axes") or []
     known = len(axes) == centre.shape[1]
     periodic = tuple(known and bool(axes[i].get("periodic")) for i in range(centre.shape[1]))
-    return PartitionGraph(store.facts.coupling, weight, centre, periodic)
+    return PartitionGraph(table.facts.coupling, weight, centre, periodic)
 
 
 def cut_fraction(facts: PartitionGraph, owner: IntArray) -> float:

@@ -209,16 +209,16 @@ def _check_stageable(table: Table, stage: Path) -> None:
     check_not_inside_store(stage / table.fingerprint)
 
 
-def _starting_point(store: Table, output: Output, sign: float) -> StartingPoint:
+def _starting_point(table: Table, output: Output, sign: float) -> StartingPoint:
     """Return the checkpoint of an earlier run with its history, or values: those of a result, or the initial ones."""
-    history = HistoryRecorder(np.zeros(store.n_partitions, np.int64))
-    nothing = ValueSnapshot.first(store.n_states, store.n_partitions)
-    saved = output.checkpoint(lambda: nothing.arrays(store.facts.partition_ptr), OPTIONAL_ARRAYS, table=store)
+    history = HistoryRecorder(np.zeros(table.n_partitions, np.int64))
+    nothing = ValueSnapshot.first(table.n_states, table.n_partitions)
+    saved = output.checkpoint(lambda: nothing.arrays(table.facts.partition_ptr), OPTIONAL_ARRAYS, table=table)
     if saved is None or output.path is None:
         values = output.take_result_values()
         if values is None:
             return StartingPoint(nothing, history)
-        known = ValueSnapshot.of_values(sign * from_original(store, values), store.n_partitions)
+        known = ValueSnapshot.of_values(sign * from_original(table, values), table.n_partitions)
         return StartingPoint(known, history, SolveStatistics())
     history.restore(saved.arrays, checkpoint_path(output.path))
     return StartingPoint(ValueSnapshot.from_arrays(saved.arrays), history, saved.statistics, saved.method)
@@ -232,9 +232,9 @@ def _record(options: SolveOptions, chosen: MethodName, start: StartingPoint) -> 
     return MethodRecord.of(options, phases)
 
 
-def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
+def _placement(facts: ModelFacts, asked: ClusterOptions, note: Callable[[str], None]) -> tuple[Placement, bool]:
     """Return the placement, and whether one worker owns all partitions until it is lost."""
-    dense = model.densely_coupled
+    dense = facts.densely_coupled
     placement = parse_placement(asked.placement, dense)
     single = isinstance(placement, SingleOwner) and not asked.rebalance
     if dense:
@@ -247,16 +247,16 @@ def _placement(model: ModelFacts, asked: ClusterOptions, note: Callable[[str], N
 
 
 def _worker_options(
-    store: Table,
+    table: Table,
     options: SolveOptions,
     hosts: list[WorkerInfo],
     asked: ClusterOptions,
     single: bool,
 ) -> Callable[[int, WorkerInfo], WorkerOptions]:
     """Return a function that makes the options of a worker from its number."""
-    source: Table | StoreLocation = store
-    if store.facts.kind == "store":
-        source = StoreLocation(str(Path(store.name).resolve()), store.fingerprint)
+    source: Table | StoreLocation = table
+    if table.facts.kind == "store":
+        source = StoreLocation(str(Path(table.name).resolve()), table.fingerprint)
     machines = [host.name for host in hosts]
 
     def prepare(number: int, host: WorkerInfo) -> WorkerOptions:

@@ -34,8 +34,8 @@ _PLAIN = next(kernel for kernel in SIMPLE_KERNELS if kernel.word == "plain")
 class _TwoVectors(SimpleBackend):
     """The simple backend with the values of two stages."""
 
-    def _sizes(self, model: ModelFacts) -> dict[str, int]:
-        return {**super()._sizes(model), "other values": aligned(8 * model.n_states)}
+    def _sizes(self, facts: ModelFacts) -> dict[str, int]:
+        return {**super()._sizes(facts), "other values": aligned(8 * facts.n_states)}
 
     def both(self, others: FloatArray) -> tuple[np.uint64, np.uint64]:
         """Copy the values of the other stage over, once the backend has started; where both vectors lie."""

@@ -42,7 +42,7 @@ _ROWS = 6
 
 
 def verify(
-    store: Table,
+    table: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -58,31 +58,31 @@ def verify(
     stages = result.solution.stages
     if stages is None:
         raise StoreError(f"{result.path} has no policies of its stages; solve again with an output")
-    store.load_code()
-    largest, whole = int(store.facts.partition_bytes.max()), int(store.facts.partition_bytes.sum())
+    table.load_code()
+    largest, whole = int(table.facts.partition_bytes.max()), int(table.facts.partition_bytes.sum())
     least = (_DEPTH + 1) * largest
-    spare = (available_bytes() or 0) // 2 - _COPIES * store.n_states
+    spare = (available_bytes() or 0) // 2 - _COPIES * table.n_states
     cache = max(least, min(whole, spare))
-    backed_up = cache + _ROWS * largest + _DEPTH * store.loader("cpu").scratch_bytes
+    backed_up = cache + _ROWS * largest + _DEPTH * table.loader("cpu").scratch_bytes
 
     def plan_of(threads: int) -> MemoryPlan:
         host = {
             PROCESS: resident_bytes(),
-            "copies of the result": _COPIES * store.n_states,
-            "partitions": max(backed_up, partitions_bytes(store, threads)),
+            "copies of the result": _COPIES * table.n_states,
+            "partitions": max(backed_up, partitions_bytes(table, threads)),
         }
         return MemoryPlan(host, {})
 
-    threads, plan = threads_with_room(store, plan_of)
+    threads, plan = threads_with_room(table, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    with checked_table(store, result, other_store) as table:
-        check_durations(table)
-        if table.facts.stored_fields:
-            compare_all(table, threads)
-        with Streamed(table, cache, _DEPTH) as tables:
-            return _Induction(table, result, stages, tables).verification(watch)
+    with checked_table(table, result, other_store) as checked:
+        check_durations(checked)
+        if checked.facts.stored_fields:
+            compare_all(checked, threads)
+        with Streamed(checked, cache, _DEPTH) as tables:
+            return _Induction(checked, result, stages, tables).verification(watch)
 
 
 @dataclass(slots=True)

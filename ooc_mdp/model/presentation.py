@@ -51,7 +51,7 @@ class Presentable:
         self,
         file: AnyPath,
         *,
-        store: Any = None,
+        table: Any = None,
         trace: AnyPath | None = None,
         cache_sweep: AnyPath | None = None,
         overwrite: bool = False,
@@ -59,7 +59,7 @@ class Presentable:
         """Write an HTML report: :func:`ooc_mdp.write_report` of this solution, with its parameters and errors."""
         from ooc_mdp.reporting import write_report
 
-        write_report(self, file, store=store, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)  # type: ignore[arg-type]
+        write_report(self, file, table=table, trace=trace, cache_sweep=cache_sweep, overwrite=overwrite)  # type: ignore[arg-type]
 
     def to_xarray(self, group: str | None = None) -> Any:
         """Values, policy and controls as an `xarray.Dataset`, in the grid's shape with its coordinates and units.

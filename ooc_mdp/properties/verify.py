@@ -39,7 +39,7 @@ _DEPTH = 2
 
 
 def verify(
-    store: Table,
+    table: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -47,7 +47,7 @@ def verify(
     note: Callable[[str], None] | None = None,
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` of questions about goals, and of totals that may be infinite."""
-    asked = infinite_totals(store)
+    asked = infinite_totals(table)
     asked.load_code()
     rows = no_states(asked)
     load_check(rows)
@@ -57,8 +57,8 @@ def verify(
     def plan_of(threads: int) -> MemoryPlan:
         host = {
             PROCESS: resident_bytes(),
-            "copies of the result": _COPIES * store.n_states,
-            "sets of states": (GRAPH_BYTES + ANALYSIS_BYTES) * store.n_states,
+            "copies of the result": _COPIES * table.n_states,
+            "sets of states": (GRAPH_BYTES + ANALYSIS_BYTES) * table.n_states,
             "partitions": max(streamed, partitions_bytes(asked, threads)),
         }
         return MemoryPlan(host, {})
@@ -67,8 +67,8 @@ def verify(
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    with checked_table(store, result, other_store) as table:
-        asked = infinite_totals(table)
+    with checked_table(table, result, other_store) as checked:
+        asked = infinite_totals(checked)
         compare_all(asked, threads)
         return _Check(asked, result, watch).run()
 

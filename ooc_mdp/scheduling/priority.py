@@ -264,18 +264,18 @@ class Joint(H1):
 
 
 def make_priority(
-    options: SolveOptions, model: ModelFacts, bounds: ResidualBounds, target: Target, view: SchedulerView
+    options: SolveOptions, facts: ModelFacts, bounds: ResidualBounds, target: Target, view: SchedulerView
 ) -> Priority:
     """The priority that the options ask for, over the P partitions of a model."""
     match options.effective_priority:
         case "joint":
-            return Joint(model.coupling, view)
+            return Joint(facts.coupling, view)
         case "h1":
             return H1()
         case "h2":
             return H2(bounds.reward_range[:, 1], options.discount, bounds, target)
         case "hybrid":
-            members = meta_partitions(model.n_partitions, model.partition_grid)
+            members = meta_partitions(facts.n_partitions, facts.partition_grid)
             return Hybrid(members, bounds.reward_range[:, 1], options.discount, bounds, target)
         case unknown:
             assert_never(unknown)

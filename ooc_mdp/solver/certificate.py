@@ -50,7 +50,7 @@ class FinalState:
     """Values that were measured beyond float64, if they were: they are returned in place of those above."""
 
 
-def conclude(store: Table, options: SolveOptions, outcome: Outcome, end: FinalState) -> Solution:
+def conclude(table: Table, options: SolveOptions, outcome: Outcome, end: FinalState) -> Solution:
     """The solution of a solve: its certificate, and values and policy in the source's order; `end` stays as it is."""
     refined = end.refined
     certificate = _of_bounds(end) if refined is None else _of_refinement(refined, end)
@@ -59,16 +59,16 @@ def conclude(store: Table, options: SolveOptions, outcome: Outcome, end: FinalSt
         values, policy, visited, placed = refined.values, refined.policy, np.ones_like(end.visited), False
     dirty = int(np.count_nonzero(end.target.dirty()))
     last = row_of(end.statistics, certificate.error_bound, certificate.residual_bound, dirty, end.resident)
-    of_source = _source_values(store, values, placed)
+    of_source = _source_values(table, values, placed)
     return Solution(
         outcome=outcome,
         method=end.method,
         device=end.device,
         criterion=record_of(options.question),
-        certificate=with_ends(certificate, of_source, store.sense),
+        certificate=with_ends(certificate, of_source, table.sense),
         statistics=end.statistics,
         values=of_source,
-        policy=_source_policy(store, policy, visited, placed),
+        policy=_source_policy(table, policy, visited, placed),
         memory_plan={"host": end.plan.host, "device": end.plan.device},
         history=end.history.end(last),
     )
@@ -106,10 +106,10 @@ def _of_refinement(refined: Refined, end: FinalState) -> Certificate:
     )
 
 
-def _source_values(store: Table, values: FloatArray, placed: bool) -> FloatArray:
+def _source_values(table: Table, values: FloatArray, placed: bool) -> FloatArray:
     """The values of the maximisation, in the source's order and sign; those given stay as they are unless placed."""
-    original = values if placed else store.to_source(values)
-    if store.sense == "max":
+    original = values if placed else table.to_source(values)
+    if table.sense == "max":
         return original
     turned = original if placed or not np.may_share_memory(original, values) else np.empty_like(values)
     # Not -values: a value of 0 stays +0.
@@ -118,16 +118,16 @@ def _source_values(store: Table, values: FloatArray, placed: bool) -> FloatArray
 
 
 def _source_policy(
-    store: Table, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], placed: bool
+    table: Table, policy: npt.NDArray[np.int32], visited: npt.NDArray[np.bool_], placed: bool
 ) -> npt.NDArray[np.int32]:
     """The policy in the source's order, completed where nothing was read; one in the store's order stays as it is."""
-    original: npt.NDArray[np.int32] = policy if placed else store.to_source(policy)
+    original: npt.NDArray[np.int32] = policy if placed else table.to_source(policy)
     unread = np.flatnonzero(~visited)
     if unread.size and not placed and np.may_share_memory(original, policy):
         original = original.copy()
 
     def complete(q: int) -> None:  # bounded without ever being read: any action is as good as the bound says
-        original[store.original_states(q)] = np.where(store.action_counts(q) > 0, 0, -1)
+        original[table.original_states(q)] = np.where(table.action_counts(q) > 0, 0, -1)
 
     map_on_threads(complete, unread.tolist())
     return original

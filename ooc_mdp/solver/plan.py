@@ -102,7 +102,7 @@ class SolvePlan:
 def load_code(
     table: Table,
     backend: Backend,
-    model: ModelFacts,
+    facts: ModelFacts,
     options: SolveOptions,
     writes: bool,
     ended: Callable[[], Outcome | None] = lambda: None,
@@ -122,36 +122,36 @@ def load_code(
     """
     if writes:
         import zarr.codecs  # noqa: F401
-    refines = _near_rounding(options, model)
-    loops = first_loops(options, model)
+    refines = _near_rounding(options, facts)
+    loops = first_loops(options, facts)
     if refines and backend.policy_rows is not None:
         loops |= Loops.POLICY_ROWS
 
     def load() -> None:
         table.load_code()
-        backend.load_code(model, loops)
+        backend.load_code(facts, loops)
         if refines:
-            for _, rows in small_models(model):
+            for _, rows in small_models(facts):
                 load_residuals(rows)
 
     return load_until(ended, load)
 
 
-def first_loops(options: SolveOptions, model: ModelFacts) -> Loops:
+def first_loops(options: SolveOptions, facts: ModelFacts) -> Loops:
     """What the method that is likely to begin calls of its backend; :func:`choose_method` decides it later."""
     if options.exact_priorities:
         return Loops.MEASURE | Loops.SINGLE
     method, loops = options.effective_method, Loops.MEASURE
-    if method == "policy-iteration" or (method == "auto" and model.strongly_coupled):
+    if method == "policy-iteration" or (method == "auto" and facts.strongly_coupled):
         loops |= Loops.POLICY_ROWS
     else:
         loops |= Loops.SINGLE if method == "vi" else Loops.BATCHES
-    if method != "policy-iteration" and model.densely_coupled and options.sweeps_per_visit == 1:
+    if method != "policy-iteration" and facts.densely_coupled and options.sweeps_per_visit == 1:
         loops |= Loops.PASSES | Loops.SINGLE  # which follow where passes do not help
     return loops
 
 
-def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: ModelFacts, writes: bool) -> SolvePlan:
+def plan_solve(table: Table, options: SolveOptions, backend: Backend, facts: ModelFacts, writes: bool) -> SolvePlan:
     """The method, and every large buffer of the solve in bytes; `writes`: checkpoints and a result are written.
 
     The process as it is now counts as "process", so it should have loaded its code (:func:`load_code`).
@@ -162,8 +162,8 @@ def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: Mod
     MemoryBudgetError : the cache, or what a device's budget leaves for it, cannot hold the largest partition, or the
         device has not so much memory free.
     """
-    loader, depth = store.loader(backend.name), staging_depth(backend.features)
-    largest, staging = model.largest_table_bytes, _STAGING[store.facts.kind]
+    loader, depth = table.loader(backend.name), staging_depth(backend.features)
+    largest, staging = facts.largest_table_bytes, _STAGING[table.facts.kind]
     needs = Needs(
         cache=options.cache_size,
         device_memory=options.device_memory,
@@ -171,45 +171,45 @@ def plan_solve(store: Table, options: SolveOptions, backend: Backend, model: Mod
         staging={staging: depth * (largest + loader.scratch_bytes)} if loader.on_device else {},
         policy_rows=options.effective_method == "policy-iteration",
     )
-    choice, layout = _choose(options, backend, model, needs)
+    choice, layout = _choose(options, backend, facts, needs)
     # Decoded, and packed for the device; on the CPU decoded straight into the memory of the cache.
     copies = 2 if layout.device else 0
     staged = {} if loader.on_device else {staging: depth * (copies * largest + loader.scratch_bytes)}
-    host = _host_buffers(store, model, staged, writes) | {"freed buffers": (1 + depth) * KEPT_PER_THREAD}
+    host = _host_buffers(table, facts, staged, writes) | {"freed buffers": (1 + depth) * KEPT_PER_THREAD}
     if layout.device and needs.free is not None:
         place = layout.entry_bytes or largest
         check_free_memory(layout.device, needs.free, backend.name, options.device_memory, place)
-    places = np.full(model.n_partitions, layout.entry_bytes) if layout.entry_bytes else model.partition_bytes
+    places = np.full(facts.n_partitions, layout.entry_bytes) if layout.entry_bytes else facts.partition_bytes
     padding = 0.0 if layout.device else loader.padding
     beside = {"padding and objects of tables": beside_tables(places, layout.devices * layout.cache_bytes, padding)}
-    later = _later(options, backend, model, choice, layout)
+    later = _later(options, backend, facts, choice, layout)
     memory = MemoryPlan({**host, **layout.host, **beside}, dict(layout.device), later)
-    memory.check_available(f"this solve of {store.name}", fitting_cache(memory, largest))
-    return SolvePlan(options, model, choice, layout, depth, memory)
+    memory.check_available(f"this solve of {table.name}", fitting_cache(memory, largest))
+    return SolvePlan(options, facts, choice, layout, depth, memory)
 
 
 def _later(
-    options: SolveOptions, backend: Backend, model: ModelFacts, choice: MethodChoice, layout: Layout
+    options: SolveOptions, backend: Backend, facts: ModelFacts, choice: MethodChoice, layout: Layout
 ) -> dict[str, int]:
     """Bytes in RAM, beside the plan, of what begins in some cases only: a change of the method, and refinement."""
     later = {}
     if choice.then is not None and backend.policy_rows is not None and not layout.device:
-        later["a change to policy iteration"] = backend.policy_rows.rows_bytes(model)
-    if _near_rounding(options, model):
+        later["a change to policy iteration"] = backend.policy_rows.rows_bytes(facts)
+    if _near_rounding(options, facts):
         again = sum(size for name, size in layout.host.items() if name != "cache")
-        rows = 0 if choice.first == "policy-iteration" else PolicyRows.nbytes(model)
-        later["refinement beyond float64"] = _REFINED_STATE * model.n_states + again + rows
+        rows = 0 if choice.first == "policy-iteration" else PolicyRows.nbytes(facts)
+        later["refinement beyond float64"] = _REFINED_STATE * facts.n_states + again + rows
     return later
 
 
-def _near_rounding(options: SolveOptions, model: ModelFacts) -> bool:
+def _near_rounding(options: SolveOptions, facts: ModelFacts) -> bool:
     """Whether a target that is given may be below what float64 sweeps prove, so that values have to be refined."""
     target = options.epsilon if options.residual is None else options.residual
     if target is None:
         return False
-    c, plain = model.contraction, options.residual is not None
-    size = float((np.abs(model.reward_range).max(axis=1) * c.normaliser).max())
-    return target <= NEAR_ROUNDING * ResidualBounds.rounding_of(c, model.reward_range, model.row_widths, size, plain)
+    c, plain = facts.contraction, options.residual is not None
+    size = float((np.abs(facts.reward_range).max(axis=1) * c.normaliser).max())
+    return target <= NEAR_ROUNDING * ResidualBounds.rounding_of(c, facts.reward_range, facts.row_widths, size, plain)
 
 
 def beside_tables(partition_bytes: IntArray, cache_bytes: int, padding: float) -> int:
@@ -229,39 +229,39 @@ def fitting_cache(memory: MemoryPlan, largest: int) -> str:
     )
 
 
-def _choose(options: SolveOptions, backend: Backend, model: ModelFacts, needs: Needs) -> tuple[MethodChoice, Layout]:
+def _choose(options: SolveOptions, backend: Backend, facts: ModelFacts, needs: Needs) -> tuple[MethodChoice, Layout]:
     """The method, and the layout that it needs; auto takes another method where a budget has no room for rows."""
-    layout = backend.layout(model, needs)
-    all_is_cached = layout.holds(model.partition_bytes)
-    choice = choose_method(options, backend, model, all_is_cached)
+    layout = backend.layout(facts, needs)
+    all_is_cached = layout.holds(facts.partition_bytes)
+    choice = choose_method(options, backend, facts, all_is_cached)
     if choice.first == "policy-iteration" and not needs.policy_rows:  # nobody has asked for it by name
         try:
-            return choice, backend.layout(model, replace(needs, policy_rows=True))
+            return choice, backend.layout(facts, replace(needs, policy_rows=True))
         except MemoryBudgetError:
-            choice = choose_method(options, backend, model, all_is_cached, rows_fit=False)
+            choice = choose_method(options, backend, facts, all_is_cached, rows_fit=False)
     if choice.first == "synchronous vi":
-        layout = backend.layout(model, replace(needs, synchronous=True))
+        layout = backend.layout(facts, replace(needs, synchronous=True))
     return choice, layout
 
 
-def _host_buffers(store: Table, model: ModelFacts, staging: Mapping[str, int], writes: bool) -> dict[str, int]:
+def _host_buffers(table: Table, facts: ModelFacts, staging: Mapping[str, int], writes: bool) -> dict[str, int]:
     """Bytes in RAM that every solve of the table takes, by name."""
-    n = model.n_states
+    n = facts.n_states
     host = {
         PROCESS: resident_bytes(),
         "values": 8 * n,
         "policy": 4 * n,
         "marks of loaded states": check_bytes(n),
-        "bounds and coupling": 208 * model.n_partitions + 80 * model.coupling.mass.size,
-        "history": history_bytes(model.n_partitions),
+        "bounds and coupling": 208 * facts.n_partitions + 80 * facts.coupling.mass.size,
+        "history": history_bytes(facts.n_partitions),
         "result": 12 * n,
         **staging,
     }
-    return host | ({"output buffers": writing_bytes(store)} if writes else {})
+    return host | ({"output buffers": writing_bytes(table)} if writes else {})
 
 
 def choose_method(
-    options: SolveOptions, backend: Backend, model: ModelFacts, all_is_cached: bool, rows_fit: bool = True
+    options: SolveOptions, backend: Backend, facts: ModelFacts, all_is_cached: bool, rows_fit: bool = True
 ) -> MethodChoice:
     """The method for a table, by what is asked, how partitions depend on each other, and what the backend can do.
 
@@ -287,7 +287,7 @@ def choose_method(
     ------
     OptionsError : policy iteration was asked for, and the kernels keep no rows.
     """
-    others = f"a partition reads {model.mean_partitions_read:.1f} of the {model.n_partitions - 1} others on average"
+    others = f"a partition reads {facts.mean_partitions_read:.1f} of the {facts.n_partitions - 1} others on average"
     p_eva = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
     if options.exact_priorities:
         return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")
@@ -299,10 +299,10 @@ def choose_method(
             )
         return MethodChoice("policy-iteration", None, "policy-iteration", "it was asked for")
     keeps_rows = backend.policy_rows is not None and rows_fit
-    synchronous = backend.synchronous is not None and model.densely_coupled and options.sweeps_per_visit == 1
+    synchronous = backend.synchronous is not None and facts.densely_coupled and options.sweeps_per_visit == 1
     synchronous &= options.effective_method in ("auto", "p-eva", "vi")
     shared = p_eva if options.effective_method in ("auto", "p-eva") else options.effective_method
-    coupled = options.effective_method == "auto" and model.strongly_coupled
+    coupled = options.effective_method == "auto" and facts.strongly_coupled
     if coupled and keeps_rows and not (synchronous and all_is_cached):
         return MethodChoice("policy-iteration", None, shared, others)
     later = options.effective_method == "auto" and backend.policy_rows is not None and options.device_memory is None
@@ -314,7 +314,7 @@ def choose_method(
     return MethodChoice(p_eva, then, p_eva, others)
 
 
-def choose_shared_method(model: ModelFacts, options: SolveOptions, workers: int) -> MethodName:
+def choose_shared_method(facts: ModelFacts, options: SolveOptions, workers: int) -> MethodName:
     """The method of workers that own partitions, so many of them, for which "auto" stands.
 
     Policy iteration saves loads. Where the caches of all workers hold the table there are none to save, and it
@@ -323,20 +323,20 @@ def choose_shared_method(model: ModelFacts, options: SolveOptions, workers: int)
     """
     if options.effective_method != "auto":
         return options.effective_method
-    if model.densely_coupled:
+    if facts.densely_coupled:
         rows = workers == 1 and options.device != "cpu" and options.device_memory is None
         return "policy-iteration" if rows else "p-eva"
-    whole, largest = model.table_bytes, model.largest_table_bytes
+    whole, largest = facts.table_bytes, facts.largest_table_bytes
     caches = workers * max(1, len(cuda_numbers(options.device)))
     fits = options.device_memory is None and caches * options.cache_size.resolve(whole, largest) >= whole
-    return "policy-iteration" if model.strongly_coupled and not fits else "p-eva"
+    return "policy-iteration" if facts.strongly_coupled and not fits else "p-eva"
 
 
-def writing_bytes(store: Table) -> int:
+def writing_bytes(table: Table) -> int:
     """What writing a checkpoint or a result takes: buffers, and the source's numbers and names of actions."""
-    actions = 8 * store.n_states if "action_labels" in store.facts.dtypes else 0
-    names = 4 * store.n_states if store.annotations.action_names else 0
-    return min(16 * store.n_states, _WRITE_BUFFERS) + actions + names
+    actions = 8 * table.n_states if "action_labels" in table.facts.dtypes else 0
+    names = 4 * table.n_states if table.annotations.action_names else 0
+    return min(16 * table.n_states, _WRITE_BUFFERS) + actions + names
 
 
 def staging_depth(features: Features) -> int:

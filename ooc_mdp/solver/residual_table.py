@@ -88,22 +88,22 @@ class ResidualTable(Table):
 
     Parameters
     ----------
-    source : of the model.
+    table : of the model.
     facts : of the model.
     values : that residuals are those of; must not change meanwhile.
     measured : at these values.
     """
 
-    def __init__(self, source: Table, facts: ModelFacts, values: PreciseValues, measured: Measured) -> None:
-        self._source, self._model, self._values = source, facts, values
+    def __init__(self, table: Table, facts: ModelFacts, values: PreciseValues, measured: Measured) -> None:
+        self._source, self._facts, self._values = table, facts, values
         self._least = -_NO_POLICY_USES * measured.error
-        self._spare = np.empty(source.n_states, np.int32)
+        self._spare = np.empty(table.n_states, np.int32)
         """For policies that are measured on the way."""
-        kept = {name: t for name, t in source.facts.dtypes.items() if name not in ("initial_values", "action_labels")}
+        kept = {name: t for name, t in table.facts.dtypes.items() if name not in ("initial_values", "action_labels")}
         float64 = np.dtype(np.float64)
-        ptr, itemsize = source.facts.partition_ptr, facts.probability_dtype.itemsize
+        ptr, itemsize = table.facts.partition_ptr, facts.probability_dtype.itemsize
         self.facts = replace(
-            source.facts,
+            table.facts,
             kind="recomputed",
             sense="max",
             dtypes={**kept, "rewards": float64, "terminal_rewards": float64},
@@ -126,7 +126,7 @@ class ResidualTable(Table):
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table with residuals for rewards, and the bytes read for it."""
         table, n_bytes = self._source.read(p)
-        facts, values = self._model, self._values
+        facts, values = self._facts, self._values
         found = precise_residuals(
             table, facts.discount, facts.sign, values.high, values.low, float(facts.row_sums[p]), self._spare
         )

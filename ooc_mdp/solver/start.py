@@ -27,7 +27,7 @@ __all__ = ["start"]
 
 
 def start(
-    store: Table,
+    table: Table,
     plan: SolvePlan,
     backend: Backend,
     stack: ExitStack,
@@ -45,12 +45,12 @@ def start(
     ------
     OptionsError : initial values are too large for float64 once they are squared.
     """
-    options, p = plan.options, store.n_partitions
+    options, p = plan.options, table.n_partitions
     bounds = ResidualBounds.of_model(plan.facts)
     if values is None:
-        values = _initial_values(store, plan.facts.sign)
+        values = _initial_values(table, plan.facts.sign)
     else:
-        values = plan.facts.sign * from_original(store, values)
+        values = plan.facts.sign * from_original(table, values)
     if values is None:
         bounds.at_zero_values(bounds.reward_range)
     layout = plan.layout
@@ -61,16 +61,16 @@ def start(
 
     def entry_bytes(p: int) -> int:
         """What partition p takes of the cache: a slot, which may have to be enlarged, or the bytes of its table."""
-        return current[0].plan.layout.entry_bytes or int(store.facts.partition_bytes[p])
+        return current[0].plan.layout.entry_bytes or int(table.facts.partition_bytes[p])
 
-    prefetch = store.loader(backend.name).prefetch
+    prefetch = table.loader(backend.name).prefetch
     stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
     view = SchedulerView(cache.present, visited, lambda: target.threshold)
-    counters = SolveStatistics.of_table(store.facts, cache.capacity)
+    counters = SolveStatistics.of_table(table.facts, cache.capacity)
     state = SolveState(
-        table=store,
+        table=table,
         plan=plan,
         backend=backend,
         bounds=bounds,
@@ -90,19 +90,19 @@ def start(
     return state
 
 
-def _initial_values(store: Table, sign: float) -> FloatArray | None:
+def _initial_values(table: Table, sign: float) -> FloatArray | None:
     """float64 [n] in the order of partitions, of the maximisation; None: all are 0."""
-    if "initial_values" not in store.facts.dtypes:
+    if "initial_values" not in table.facts.dtypes:
         return None
-    values = np.empty(store.n_states)
-    for p in range(store.n_partitions):
-        values[store.facts.partition_ptr[p] : store.facts.partition_ptr[p + 1]] = (
-            sign * store.read_field("initial_values", p)[0]
+    values = np.empty(table.n_states)
+    for p in range(table.n_partitions):
+        values[table.facts.partition_ptr[p] : table.facts.partition_ptr[p + 1]] = (
+            sign * table.read_field("initial_values", p)[0]
         )
     size = max(float(values.max()), -float(values.min()))
     if not size <= MAX_VALUE:
         raise OptionsError(
-            f"{store.name}: initial values up to {size:.3g} are above {MAX_VALUE:.0e}, and too large for float64 "
+            f"{table.name}: initial values up to {size:.3g} are above {MAX_VALUE:.0e}, and too large for float64 "
             f"once they are squared; start the solve from others, or from none"
         )
     return values

@@ -134,7 +134,7 @@ class Exceeded:
 
 
 def verify(
-    store: Table,
+    table: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -154,79 +154,79 @@ def verify(
     StoreError : a chunk is damaged, the store's small arrays contradict its chunks, or a value is not finite.
     MemoryBudgetError : a partition, with what is recomputed of it, takes more than the RAM that is available.
     """
-    with checked_table(store, result, other_store) as table:
-        return _verify(table, result, watch, note)
+    with checked_table(table, result, other_store) as checked:
+        return _verify(checked, result, watch, note)
 
 
 @contextmanager
-def checked_table(store: Table, result: Result, other_store: bool) -> Iterator[Table]:
+def checked_table(table: Table, result: Result, other_store: bool) -> Iterator[Table]:
     """The table that a result is of, held open, each chunk's SHA-256 compared with the manifest's as it is read.
 
     Raises
     ------
     OptionsError : the result is of another table, and nobody wants it measured on this one.
     """
-    check_belongs(store, result, other_store)
-    with store.hold():
-        yield store.checking_sha256()
+    check_belongs(table, result, other_store)
+    with table.hold():
+        yield table.checking_sha256()
 
 
-def values_and_policy(store: Table, result: Result) -> tuple[FloatArray, np.ndarray[Any, Any]]:
+def values_and_policy(table: Table, result: Result) -> tuple[FloatArray, np.ndarray[Any, Any]]:
     """Values of the maximisation and policy, in the store's order; StoreError where a value is no number."""
-    sign = 1.0 if store.sense == "max" else -1.0
-    values = sign * from_original(store, result.solution.values)
+    sign = 1.0 if table.sense == "max" else -1.0
+    values = sign * from_original(table, result.solution.values)
     if not np.isfinite(values).all():
         state = int(np.flatnonzero(~np.isfinite(result.solution.values))[0])
         raise StoreError(f"{result.path} has no finite value for state {state}: it is damaged; solve again")
-    return values, from_original(store, result.solution.policy)
+    return values, from_original(table, result.solution.policy)
 
 
-def check_belongs(store: Table, result: Result, other_store: bool = False) -> None:
+def check_belongs(table: Table, result: Result, other_store: bool = False) -> None:
     """OptionsError where a result is of another sense, or of another table without `other_store`."""
-    if result.solution.values.size != store.n_states:
+    if result.solution.values.size != table.n_states:
         raise OptionsError(
-            f"{result.path} has values of {result.solution.values.size} states, {store.name} has {store.n_states}"
+            f"{result.path} has values of {result.solution.values.size} states, {table.name} has {table.n_states}"
         )
-    if result.identity.get("fingerprint") != store.fingerprint and not other_store:
+    if result.identity.get("fingerprint") != table.fingerprint and not other_store:
         raise OptionsError(
-            f"{result.path} was solved from another table than {store.name} holds (their fingerprints differ); give "
+            f"{result.path} was solved from another table than {table.name} holds (their fingerprints differ); give "
             "the store, or the problem and options, that it was solved from, or measure it on this one with "
             "--other-store"
         )
     theirs = result.identity.get("sense")
-    if theirs != store.sense:
+    if theirs != table.sense:
         raise OptionsError(
-            f"{result.path} was solved for the sense {theirs!r}, and {store.name} has {store.sense!r}: its values "
+            f"{result.path} was solved for the sense {theirs!r}, and {table.name} has {table.sense!r}: its values "
             "answer another question; give the store that it was solved from"
         )
 
 
-def _verify(store: Table, result: Result, watch: Watcher | None, note: Callable[[str], None] | None) -> Verification:
-    facts = ModelFacts.of(store.facts, result.solution.discount)
-    store.load_code()
-    threads, plan = threads_with_room(store, partial(_plan, store, facts))
+def _verify(table: Table, result: Result, watch: Watcher | None, note: Callable[[str], None] | None) -> Verification:
+    facts = ModelFacts.of(table.facts, result.solution.discount)
+    table.load_code()
+    threads, plan = threads_with_room(table, partial(_plan, table, facts))
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
     with closing(CpuBackend(threads=threads)) as backend:
         backend.load_code(facts, Loops.MEASURE)
-        measuring = _Measuring(store, result, facts, backend, threads)
+        measuring = _Measuring(table, result, facts, backend, threads)
         found = _Found(result)
-        for p, partition in enumerate(in_order(measuring.of, range(store.n_partitions), threads)):
+        for p, partition in enumerate(in_order(measuring.of, range(table.n_partitions), threads)):
             found.note(partition)
             if watch is not None:
-                watch("verify", p + 1, store.n_partitions)
+                watch("verify", p + 1, table.n_partitions)
     return found.verification()
 
 
-def _plan(store: Table, facts: ModelFacts, threads: int) -> MemoryPlan:
+def _plan(table: Table, facts: ModelFacts, threads: int) -> MemoryPlan:
     """Bytes by name; the result's own arrays are in the process."""
     with closing(CpuBackend(threads=threads)) as backend:
         workspace = {name: size for name, size in backend.layout(facts, Needs()).host.items() if name != "cache"}
     host = {
         PROCESS: resident_bytes(),
-        "values and policy": 20 * store.n_states,
-        "partitions": partitions_bytes(store, threads, _MEASURED),
+        "values and policy": 20 * table.n_states,
+        "partitions": partitions_bytes(table, threads, _MEASURED),
         **workspace,
     }
     return MemoryPlan(host, {})
@@ -257,11 +257,11 @@ class _Measuring:
     backend : has a workspace for each of the threads.
     """
 
-    def __init__(self, store: Table, result: Result, facts: ModelFacts, backend: CpuBackend, threads: int) -> None:
-        self._store, self._discount, self._backend = store, facts.discount, backend
-        values, self._policy = values_and_policy(store, result)
+    def __init__(self, table: Table, result: Result, facts: ModelFacts, backend: CpuBackend, threads: int) -> None:
+        self._store, self._discount, self._backend = table, facts.discount, backend
+        values, self._policy = values_and_policy(table, result)
         self._size = max(map(abs, least_and_largest(values)))
-        self._row_sums = np.zeros(store.n_partitions)
+        self._row_sums = np.zeros(table.n_partitions)
         # Residuals are normalised by the row sums that are found in the tables, not by those that the store claims.
         measured = replace(facts, contraction=replace(facts.contraction, row_sum=self._row_sums))
         backend.start(measured, backend.layout(facts, Needs()), values, self._policy)
@@ -356,22 +356,22 @@ def _row_sums(table: PartitionTable) -> FloatArray:
     return total[np.isfinite(table.durations)] if table.durations.size else total
 
 
-def read_checked(store: Table, p: int) -> tuple[PartitionTable, int]:
+def read_checked(table: Table, p: int) -> tuple[PartitionTable, int]:
     """A table and the bytes read; StoreError where a store's small arrays are not what its chunks give."""
-    table, n_bytes = store.read(p)
-    findings = store.contradictions(table)
+    part, n_bytes = table.read(p)
+    findings = table.contradictions(part)
     if findings:
-        raise StoreError(f"{store.name} contradicts itself: {findings[0]}; convert or generate again")
-    return table, n_bytes
+        raise StoreError(f"{table.name} contradicts itself: {findings[0]}; convert or generate again")
+    return part, n_bytes
 
 
-def compare_all(store: Table, threads: int) -> None:
+def compare_all(table: Table, threads: int) -> None:
     """Read all partitions as :func:`read_checked` does, each of the threads one at a time."""
 
     def compare(p: int) -> None:
-        read_checked(store, p)
+        read_checked(table, p)
 
-    for _ in in_order(compare, range(store.n_partitions), threads):
+    for _ in in_order(compare, range(table.n_partitions), threads):
         pass
 
 
@@ -390,9 +390,9 @@ def _reward_range(table: PartitionTable, action_counts: npt.NDArray[np.int64]) -
     return np.array([[min(float(array.min()) for array in every), max(float(array.max()) for array in every)]])
 
 
-def from_original(store: Table, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def from_original(table: Table, original: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of an array over states, from the source's order into the store's."""
     out = np.empty_like(original)
-    for own, states in source_states(store):
+    for own, states in source_states(table):
         out[own] = original[states]
     return out

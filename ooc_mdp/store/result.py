@@ -186,7 +186,7 @@ def _check_is_result(path: Path) -> dict[str, Any]:
 
 
 def write_result(
-    output: Path, store: Table, solution: Solution, identity: dict[str, Any], *, replace: bool = False
+    output: Path, table: Table, solution: Solution, identity: dict[str, Any], *, replace: bool = False
 ) -> None:
     """Write a solution as a sealed Zarr group, in one atomic step.
 
@@ -198,11 +198,11 @@ def write_result(
     ------
     StoreError : the place is taken, or the disk is full; a previous result stays.
     """
-    attributes, names = attributes_of(store, solution, identity), named_actions(solution.policy, store)
+    attributes, names = attributes_of(table, solution, identity), named_actions(solution.policy, table)
     grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
     with atomic_directory(output, overwrite=replace, check_replaceable=_check_is_result) as place:
         group = SealedGroupWriter(place)
-        for name, data in _arrays(solution, store):
+        for name, data in _arrays(solution, table):
             group.write(name, data, grid.shape, grid.dimensions)
         if names is not None:
             group.write(_NAME, names.of_states, grid.shape, grid.dimensions)
@@ -220,11 +220,11 @@ def write_result(
         group.seal(attributes)
 
 
-def _arrays(solution: Solution, store: Table) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _arrays(solution: Solution, table: Table) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The arrays of a result by name."""
     yield "value", solution.values
     yield "policy", solution.policy
-    actions = source_actions(solution, store)
+    actions = source_actions(solution, table)
     if actions is not None:
         yield "action", actions
     if solution.value_lower is not None and solution.value_upper is not None:
@@ -232,15 +232,15 @@ def _arrays(solution: Solution, store: Table) -> Iterator[tuple[str, npt.NDArray
         yield "value_upper", solution.value_upper
 
 
-def source_actions(solution: Solution, store: Table) -> IntArray | None:
+def source_actions(solution: Solution, table: Table) -> IntArray | None:
     """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none; None if it has no own."""
-    if "action_labels" not in store.facts.dtypes:
+    if "action_labels" not in table.facts.dtypes:
         return None
     policy = solution.policy
     found = np.full(policy.size, -1, np.int64)
-    for p in range(store.n_partitions):
-        states, counts = store.original_states(p), store.action_counts(p)
-        labels, _ = store.read_field("action_labels", p)
+    for p in range(table.n_partitions):
+        states, counts = table.original_states(p), table.action_counts(p)
+        labels, _ = table.read_field("action_labels", p)
         rows = np.cumsum(counts) - counts + policy[states]
         acts = policy[states] >= 0
         found[states[acts]] = labels[rows[acts]]
@@ -347,7 +347,7 @@ def stored_stages(path: Path) -> StageResults | None:
         raise StoreError(f"the result {path} is damaged ({error}); solve again") from error
 
 
-def unsaved_result(solution: Solution, store: Table | None) -> Result:
+def unsaved_result(solution: Solution, table: Table | None) -> Result:
     """A solution that was not written, as the result of a table; without one its provenance is unknown.
 
     Raises
@@ -355,18 +355,18 @@ def unsaved_result(solution: Solution, store: Table | None) -> Result:
     OptionsError : the table has another number of states.
     """
     place = Path("the solution")
-    if store is None:
+    if table is None:
         return Result(place, dict(solution.criterion), solution, geometry=solution.geometry)
-    if solution.values.size != store.n_states:
+    if solution.values.size != table.n_states:
         raise OptionsError(
-            f"the solution has {solution.values.size} values and {store.name} has {store.n_states} states; give the "
+            f"the solution has {solution.values.size} values and {table.name} has {table.n_states} states; give the "
             f"table that it was solved from"
         )
     return Result(
         place,
-        {"fingerprint": store.fingerprint, "sense": store.sense, **solution.criterion},
+        {"fingerprint": table.fingerprint, "sense": table.sense, **solution.criterion},
         solution,
-        dict(store.facts.attributes.get("provenance") or {}),
-        geometry=store.facts.attributes.get("geometry"),
-        partitions=grid_partitions(store),
+        dict(table.facts.attributes.get("provenance") or {}),
+        geometry=table.facts.attributes.get("geometry"),
+        partitions=grid_partitions(table),
     )

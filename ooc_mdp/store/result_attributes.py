@@ -147,20 +147,20 @@ class ResultAttributes:
     peak_memory_bytes: int | None
 
 
-def grid_partitions(store: Table) -> dict[str, Any] | None:
+def grid_partitions(table: Table) -> dict[str, Any] | None:
     """The store's order of the states where its partitions are blocks of a grid: shape and edges; else None."""
-    order = dict(store.facts.attributes.get("state_order") or {})
+    order = dict(table.facts.attributes.get("state_order") or {})
     return order if order.get("kind") == "grid" else None
 
 
-def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any]) -> dict[str, Any]:
+def attributes_of(table: Table, solution: Solution, identity: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a solution of a table, without the seal.
 
     Parameters
     ----------
     identity : fingerprint of the table, sense, criterion and its parameters.
     """
-    geometry = store.facts.attributes.get("geometry")
+    geometry = table.facts.attributes.get("geometry")
     return {
         "format": FORMAT,
         "format_version": VERSION,
@@ -174,10 +174,10 @@ def attributes_of(store: Table, solution: Solution, identity: Mapping[str, Any])
             "memory_plan": solution.memory_plan,
         },
         "about": {
-            "store": Path(store.name).name,
-            "provenance": _finite(dict(store.facts.attributes.get("provenance") or {})),
+            "store": Path(table.name).name,
+            "provenance": _finite(dict(table.facts.attributes.get("provenance") or {})),
             "geometry": None if geometry is None else _finite(dict(geometry)),
-            "partitions": grid_partitions(store),
+            "partitions": grid_partitions(table),
             "peak_memory_bytes": peak_bytes() or None,
             "tool": "ooc-mdp",
             "version": _version(),

@@ -129,10 +129,10 @@ def check_totals(tables: Streamed, neighbours: Neighbours, staying: float = 0.0)
     return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
 
 
-def states_near_zero(source: Table, reward: float) -> int:
+def states_near_zero(table: Table, reward: float) -> int:
     """States of partitions with a reward of at most this size: no other may be in a zero-reward or cheap component."""
-    low, high = source.facts.reward_range.T
-    return int(np.diff(source.facts.partition_ptr)[(low <= reward) & (high >= -reward)].sum())
+    low, high = table.facts.reward_range.T
+    return int(np.diff(table.facts.partition_ptr)[(low <= reward) & (high >= -reward)].sum())
 
 
 def least_losses(tables: Streamed) -> Work[FloatArray]:

@@ -68,15 +68,15 @@ _CONSTANT = 1e-8
 """Values count as one number, whose size stands in for their range, where L and U lie in so small a share of it."""
 
 
-def value_floor(store: Table) -> float:
+def value_floor(table: Table) -> float:
     """Size of the values that is assumed while they are unknown: the span of one step's rewards, or 1."""
-    low, high = store.facts.reward_range.T
-    return float(high.max() - low.min()) or float(np.abs(store.facts.reward_range).max()) or 1.0
+    low, high = table.facts.reward_range.T
+    return float(high.max() - low.min()) or float(np.abs(table.facts.reward_range).max()) or 1.0
 
 
-def default_total_target(store: Table, low: float, high: float, share: float = RELATIVE_EPSILON) -> float:
+def default_total_target(table: Table, low: float, high: float, share: float = RELATIVE_EPSILON) -> float:
     """The error that is asked for where nobody says, if the values lie between the two."""
-    span, size = high - low, max(abs(low), abs(high), value_floor(store))
+    span, size = high - low, max(abs(low), abs(high), value_floor(table))
     return share * (size if span <= _CONSTANT * size else span)
 
 

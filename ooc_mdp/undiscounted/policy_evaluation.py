@@ -110,14 +110,14 @@ class PolicyRowCollector:
         return PolicyTables([self._tables[p] for p in sorted(self._tables)])
 
 
-def rows_bytes(source: Table) -> int:
+def rows_bytes(table: Table) -> int:
     """Most bytes that a policy's rows may take beside the cache: what they need, or half of the table."""
-    states = np.diff(source.facts.partition_ptr)
-    transition = source.facts.dtypes["successors"].itemsize + source.facts.dtypes["probabilities"].itemsize
-    each = source.facts.max_successors * transition + 8 + source.facts.dtypes["rewards"].itemsize
-    each += 8 * ("durations" in source.facts.dtypes) + 8 * ("terminal_rewards" in source.facts.dtypes)
-    needed = int((states * each).sum() + 8 * source.facts.partition_halo.sum() + 64 * states.size)
-    return min(needed, int(source.facts.partition_bytes.sum()) // 2)
+    states = np.diff(table.facts.partition_ptr)
+    transition = table.facts.dtypes["successors"].itemsize + table.facts.dtypes["probabilities"].itemsize
+    each = table.facts.max_successors * transition + 8 + table.facts.dtypes["rewards"].itemsize
+    each += 8 * ("durations" in table.facts.dtypes) + 8 * ("terminal_rewards" in table.facts.dtypes)
+    needed = int((states * each).sum() + 8 * table.facts.partition_halo.sum() + 64 * states.size)
+    return min(needed, int(table.facts.partition_bytes.sum()) // 2)
 
 
 @dataclass(frozen=True, slots=True)

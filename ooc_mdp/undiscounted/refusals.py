@@ -18,44 +18,44 @@ _NAMED = 8
 """States that a message names."""
 
 
-def infinite(source: Table, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
+def infinite(table: Table, states: IntArray, sign: float, why: str) -> UndefinedTotalError:
     """The refusal of states among which good rewards are collected again and again."""
     total, good = ("infinite", "positive") if sign > 0 else ("minus infinity", "negative")
     return UndefinedTotalError(
-        f"without a discount the total reward of {named(source, states)} is {total}: a policy may stay among these "
+        f"without a discount the total reward of {named(table, states)} is {total}: a policy may stay among these "
         f"states for ever and collect {good} rewards again and again, {why}; give a discount below 1, or end the "
         f"process where such a reward is paid, or, where all rewards have one sign, add --infinite (in Python "
-        f"infinite=True), by which infinite totals are answers{only_reachable(source)}",
-        some(source, states),
+        f"infinite=True), by which infinite totals are answers{only_reachable(table)}",
+        some(table, states),
     )
 
 
-def undecided(source: Table, states: IntArray, least: float, most: float) -> UndefinedTotalError:
+def undecided(table: Table, states: IntArray, least: float, most: float) -> UndefinedTotalError:
     """The refusal of states among which rewards of both signs balance, as far as float64 can tell."""
     return UndefinedTotalError(
-        f"total rewards are not supported here: a policy may stay for ever among {named(source, states)}, where "
+        f"total rewards are not supported here: a policy may stay for ever among {named(table, states)}, where "
         f"rewards of both signs balance (the best mean reward a step is between {least:.3g} and {most:.3g}, "
         f"and cannot be told from 0 at values of this size), so that totals may have no limit; give a discount below 1"
-        f"{only_reachable(source)}",
-        some(source, states),
+        f"{only_reachable(table)}",
+        some(table, states),
     )
 
 
-def only_reachable(source: Table) -> str:
+def only_reachable(table: Table) -> str:
     """The remedy where the model names initial states."""
-    if INITIAL not in source.annotations.labels:
+    if INITIAL not in table.annotations.labels:
         return ""
     return "; --reachable (in Python reachable=True) asks only about states that the initial ones lead to"
 
 
-def some(source: Table, states: IntArray) -> tuple[int, ...]:
+def some(table: Table, states: IntArray) -> tuple[int, ...]:
     """The lowest of the source's numbers."""
-    return tuple(np.sort(original_numbers(source, states))[:_NAMED].tolist())
+    return tuple(np.sort(original_numbers(table, states))[:_NAMED].tolist())
 
 
-def named(source: Table, states: IntArray) -> str:
+def named(table: Table, states: IntArray) -> str:
     """ "states 3, 7 and 12", the source's numbers; only some where there are many."""
-    numbers = [str(s) for s in some(source, states)]
+    numbers = [str(s) for s in some(table, states)]
     more = states.size - len(numbers)
     if more:
         return f"states {', '.join(numbers)} and {more} more"
@@ -64,11 +64,11 @@ def named(source: Table, states: IntArray) -> str:
     return f"states {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def original_numbers(source: Table, states: IntArray) -> IntArray:
+def original_numbers(table: Table, states: IntArray) -> IntArray:
     """The source's numbers of states in store order."""
     found = np.empty_like(states)
-    owners = np.searchsorted(source.facts.partition_ptr, states, side="right") - 1
+    owners = np.searchsorted(table.facts.partition_ptr, states, side="right") - 1
     for p in np.unique(owners).tolist():
         own = owners == p
-        found[own] = source.original_states(p)[states[own] - source.facts.partition_ptr[p]]
+        found[own] = table.original_states(p)[states[own] - table.facts.partition_ptr[p]]
     return found

@@ -30,14 +30,14 @@ Work = Generator[None, None, Found]
 """Work on a table that pauses between two partitions, where its driver reports, saves or ends it."""
 
 
-def partitions_with(labels: npt.NDArray[np.uint32], source: Table) -> npt.NDArray[np.bool_]:
+def partitions_with(labels: npt.NDArray[np.uint32], table: Table) -> npt.NDArray[np.bool_]:
     """bool [P]: partitions with a state whose label is not 0."""
-    return np.maximum.reduceat(labels, source.facts.partition_ptr[:-1]) > 0
+    return np.maximum.reduceat(labels, table.facts.partition_ptr[:-1]) > 0
 
 
-def no_states(source: Table) -> TableRows:
+def no_states(table: Table) -> TableRows:
     """Rows of no state, with the types of the table's, on which compiled loops are loaded."""
-    return table_rows(source.read(int(source.facts.partition_bytes.argmin()))[0])._replace(first=0, n=0)
+    return table_rows(table.read(int(table.facts.partition_bytes.argmin()))[0])._replace(first=0, n=0)
 
 
 class _Kept:
@@ -98,7 +98,7 @@ class Streamed:
 
     Parameters
     ----------
-    source : of the tables.
+    table : of the tables.
     budget : bytes of the cache.
     depth : partitions that are read at a time.
     backend : reads and holds them; None: tables stay as they are read.
@@ -106,16 +106,16 @@ class Streamed:
     """
 
     def __init__(
-        self, source: Table, budget: int, depth: int, backend: TakesTables | None = None, device: str = "cpu"
+        self, table: Table, budget: int, depth: int, backend: TakesTables | None = None, device: str = "cpu"
     ) -> None:
-        self.source = source
+        self.source = table
         self.depth = depth
         self.trace: Trace | None = None
         """Records accesses; may be set later."""
-        loader, sizes = source.loader(device), source.facts.partition_bytes
+        loader, sizes = table.loader(device), table.facts.partition_bytes
         self._kept = _Kept(loader)
         takes = self._kept if backend is None else backend
-        self.cache: PartitionCache[Resident] = PartitionCache(budget, source.n_partitions, takes.release)
+        self.cache: PartitionCache[Resident] = PartitionCache(budget, table.n_partitions, takes.release)
         self._stager = Stager(self.cache, takes, lambda p: int(sizes[p]), depth, loader.prefetch)
         self._backwards = False
 
@@ -167,12 +167,12 @@ class Streamed:
                 self.cache.unpin(p)
             stager.collect()
 
-    def change(self, source: Table) -> None:
+    def change(self, table: Table) -> None:
         """Read another table from now on, whose partitions have the same sizes; what is in the cache is dropped."""
         self._stager.cancel()
         self.cache.clear()
-        self.source = source
-        self._kept.change(source.loader("cpu"))
+        self.source = table
+        self._kept.change(table.loader("cpu"))
 
     def until_clean(
         self, dirty: npt.NDArray[np.bool_], visit: Callable[[int, TableRows], IntArray | None]

@@ -153,14 +153,14 @@ def start_iteration(
     return run
 
 
-def load_code_of_totals(store: Table, writes: bool, session: Session) -> Outcome | None:
+def load_code_of_totals(table: Table, writes: bool, session: Session) -> Outcome | None:
     """Call :func:`_warm_up`; the outcome that ended it between two functions that are compiled."""
-    return load_loops(writes, session, lambda: _warm_up(store))
+    return load_loops(writes, session, lambda: _warm_up(table))
 
 
-def _warm_up(store: Table) -> None:
+def _warm_up(table: Table) -> None:
     """Call all loops on no states of the smallest partition."""
-    rows = no_states(store)
+    rows = no_states(table)
     load_code(rows)
     marks, labels = np.zeros(1, np.uint8), of_states(1)
     policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
@@ -184,7 +184,7 @@ def _warm_up(store: Table) -> None:
 
 
 def plan_totals(
-    store: Table, options: SolveOptions, writes: bool, beside: Mapping[str, int] | None = None
+    table: Table, options: SolveOptions, writes: bool, beside: Mapping[str, int] | None = None
 ) -> tuple[int, MemoryPlan]:
     """The cache's budget, and every large buffer of the solve in bytes, those named in `beside` among them.
 
@@ -192,28 +192,28 @@ def plan_totals(
     ------
     MemoryBudgetError : the cache cannot hold the largest partition.
     """
-    n, sizes = store.n_states, store.facts.partition_bytes
+    n, sizes = table.n_states, table.facts.partition_bytes
     budget = cache_of_size(sizes, options.cache_size)
     own = {
         "lower and upper values": 16 * n,
         "policy, labels and marks": 26 * n,
-        "components": COMPONENT_BYTES * states_near_zero(store, CHEAP_LOSS * _first_target(store, options) / 2),
+        "components": COMPONENT_BYTES * states_near_zero(table, CHEAP_LOSS * _first_target(table, options) / 2),
         "graph analysis, then evaluations": max(ANALYSIS_BYTES, EVALUATION_BYTES) * n,
-        "coupling": 64 * store.n_partitions + 32 * store.facts.coupling.mass.size,
-        "rows of the policy": rows_bytes(store),
+        "coupling": 64 * table.n_partitions + 32 * table.facts.coupling.mass.size,
+        "rows of the policy": rows_bytes(table),
         "cache": min(budget, int(sizes.sum())),
         **(beside or {}),
     }
-    return budget, plan_streamed(store, budget, own, writes)
+    return budget, plan_streamed(table, budget, own, writes)
 
 
-def _first_target(store: Table, options: SolveOptions, share: float = RELATIVE_EPSILON) -> float:
+def _first_target(table: Table, options: SolveOptions, share: float = RELATIVE_EPSILON) -> float:
     """An error, or a residual, that the first perturbation is a share of."""
     if options.epsilon is not None:
         return options.epsilon
     if options.residual is not None:
         return options.residual
-    return share * value_floor(store)
+    return share * value_floor(table)
 
 
 def resume_iteration(run: IntervalIteration, output: Output, session: Session) -> bool:

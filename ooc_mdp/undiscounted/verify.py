@@ -40,7 +40,7 @@ _DEPTH = 2
 
 
 def verify(
-    store: Table,
+    table: Table,
     result: Result,
     watch: Watcher | None = None,
     *,
@@ -48,41 +48,41 @@ def verify(
     note: Callable[[str], None] | None = None,
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` of total rewards, whose results have lower and upper values."""
-    store.load_code()
-    load_code(no_states(store))
-    largest = int(store.facts.partition_bytes.max())
-    streamed = (_DEPTH + 1) * largest + _DEPTH * store.loader("cpu").scratch_bytes
+    table.load_code()
+    load_code(no_states(table))
+    largest = int(table.facts.partition_bytes.max())
+    streamed = (_DEPTH + 1) * largest + _DEPTH * table.loader("cpu").scratch_bytes
 
     def plan_of(threads: int) -> MemoryPlan:
         host = {
             PROCESS: resident_bytes(),
-            "copies of the result": _COPIES * store.n_states,
-            "analysis": ANALYSIS_BYTES * store.n_states,
-            "partitions": max(streamed, partitions_bytes(store, threads)),
+            "copies of the result": _COPIES * table.n_states,
+            "analysis": ANALYSIS_BYTES * table.n_states,
+            "partitions": max(streamed, partitions_bytes(table, threads)),
         }
         return MemoryPlan(host, {})
 
-    threads, plan = threads_with_room(store, plan_of)
+    threads, plan = threads_with_room(table, plan_of)
     plan.check_available(f"the verification of {result.path}", SMALLER_PARTITIONS)
     if note is not None:
         note(plan.describe())
-    with checked_table(store, result, other_store) as table:
-        if table.facts.stored_fields:
-            compare_all(table, threads)
-        return _verify(table, result, watch)
+    with checked_table(table, result, other_store) as checked:
+        if checked.facts.stored_fields:
+            compare_all(checked, threads)
+        return _verify(checked, result, watch)
 
 
-def _verify(store: Table, result: Result, watch: Watcher | None) -> Verification:
-    values, policy = values_and_policy(store, result)
-    sign = 1.0 if store.sense == "max" else -1.0
+def _verify(table: Table, result: Result, watch: Watcher | None) -> Verification:
+    values, policy = values_and_policy(table, result)
+    sign = 1.0 if table.sense == "max" else -1.0
     solution = result.solution
     low, high = (
         (solution.value_lower, solution.value_upper) if sign > 0 else (solution.value_upper, solution.value_lower)
     )
     if low is None or high is None:
         raise StoreError(f"{result.path} has no lower and upper values, which total rewards need; solve again")
-    lower, upper = sign * from_original(store, low), sign * from_original(store, high)
-    found, error, state, n_bytes = _check(store, result, values, lower, upper, policy, watch)
+    lower, upper = sign * from_original(table, low), sign * from_original(table, high)
+    found, error, state, n_bytes = _check(table, result, values, lower, upper, policy, watch)
     claims = solution.certificate
     above, below = float((upper - values).max()), float((values - lower).max())
     exceeded = Exceeded()
@@ -106,7 +106,7 @@ def _verify(store: Table, result: Result, watch: Watcher | None) -> Verification
 
 
 def _check(
-    store: Table, result: Result, values: FloatArray, lower: FloatArray, upper: FloatArray,
+    table: Table, result: Result, values: FloatArray, lower: FloatArray, upper: FloatArray,
     policy: np.ndarray[tuple[int], np.dtype[np.int32]], watch: Watcher | None,
 ) -> tuple[Inductive, float, int, int]:  # fmt: skip
     """Check what a result claims; arrays are in store order, values and bounds those of the maximisation.
@@ -122,22 +122,22 @@ def _check(
     """
     if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
         raise StoreError(f"{result.path} has a bound that is not finite: it is damaged; solve again")
-    sign = 1.0 if store.sense == "max" else -1.0
-    largest = int(store.facts.partition_bytes.max())
+    sign = 1.0 if table.sense == "max" else -1.0
+    largest = int(table.facts.partition_bytes.max())
     done = 0
 
     def between_partitions() -> None:
         nonlocal done
         done += 1
         if watch is not None:
-            watch("verify", done, None if done > store.n_partitions else store.n_partitions)
+            watch("verify", done, None if done > table.n_partitions else table.n_partitions)
 
-    with Streamed(store, (_DEPTH + 1) * largest, _DEPTH) as tables:
-        neighbours = Neighbours(store.facts.coupling)
+    with Streamed(table, (_DEPTH + 1) * largest, _DEPTH) as tables:
+        neighbours = Neighbours(table.facts.coupling)
         proof = inductive(tables, neighbours, np.stack([lower, upper], axis=1), values, policy, sign)
         found = finish(proof, between_partitions)
         n_bytes = tables.cache.statistics.bytes_read
     apart = np.maximum(upper - values, values - lower)
     where = int(np.argmax(apart)) if found.holds else found.violating_state
     error = float(np.nextafter(apart[where], np.inf)) if found.holds else float("inf")
-    return found, error, int(original_numbers(store, np.array([where]))[0]), n_bytes
+    return found, error, int(original_numbers(table, np.array([where]))[0]), n_bytes

@@ -63,7 +63,7 @@ class LateGroup:
     def open(self, backend: TiledBackend) -> None:
         """Make views of a backend that has started on these devices; of its reaches the second half are of sums."""
         memory, count = backend._memory, len(self.devices)
-        division, model = backend._division, backend._model
+        division, model = backend._division, backend._facts
         n, tiles = model.n_states, backend._tiling.total
         address = memory.at["values"]
         self._spread = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_double)), (n,))

@@ -71,21 +71,21 @@ _WORKSPACE_OF_ALL = 64 << 20
 """The same where partitions read most of the model: all of them should be in one batch."""
 
 
-def _gathers(model: ModelFacts) -> bool:
+def _gathers(facts: ModelFacts) -> bool:
     """Whether partitions are swept over own and halo values, all of them as far as one can tell beforehand."""
-    wide = model.successor_dtype == np.uint32
-    return not wide or model.largest_halo <= MAX_GATHERED * model.largest_partition
+    wide = facts.successor_dtype == np.uint32
+    return not wide or facts.largest_halo <= MAX_GATHERED * facts.largest_partition
 
 
-def _values_of_one(model: ModelFacts) -> int:
+def _values_of_one(facts: ModelFacts) -> int:
     """Float64 numbers that the sweeps of a partition need beside the table."""
-    halo = model.largest_halo if _gathers(model) else MAX_GATHERED * model.largest_partition
-    return 3 * model.largest_partition + halo
+    halo = facts.largest_halo if _gathers(facts) else MAX_GATHERED * facts.largest_partition
+    return 3 * facts.largest_partition + halo
 
 
-def _maps_rows(model: ModelFacts, free: int | None) -> bool:
+def _maps_rows(facts: ModelFacts, free: int | None) -> bool:
     """Whether a policy's rows lie in a file, since they would take most of the RAM that is free."""
-    return free is not None and PolicyRows.nbytes(model) > _MAX_FRACTION_OF_FREE * free
+    return free is not None and PolicyRows.nbytes(facts) > _MAX_FRACTION_OF_FREE * free
 
 
 class CpuBackend(HostValues):
@@ -119,54 +119,54 @@ class CpuBackend(HostValues):
         """Of RAM."""
         return available_bytes()
 
-    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+    def layout(self, facts: ModelFacts, needs: Needs) -> Layout:
         """The cache, what sweeps need beside tables, and what votes leave; values are the caller's arrays."""
         if needs.device_memory is not None:
             raise OptionsError(NO_DEVICE_MEMORY)
-        cache, members = cache_of_size(model.partition_bytes, needs.cache), self._members(model)
-        numbers = -(-members // self._threads) * _values_of_one(model) + model.largest_partition
-        votes = SweepOrders.nbytes(self._sweep_order, model.n_partitions, model.block_shapes)
-        resident = min(cache, model.table_bytes)
-        packed = PackedBuffers.nbytes(model, self._threads, members, resident) if _gathers(model) else 0
+        cache, members = cache_of_size(facts.partition_bytes, needs.cache), self._members(facts)
+        numbers = -(-members // self._threads) * _values_of_one(facts) + facts.largest_partition
+        votes = SweepOrders.nbytes(self._sweep_order, facts.n_partitions, facts.block_shapes)
+        resident = min(cache, facts.table_bytes)
+        packed = PackedBuffers.nbytes(facts, self._threads, members, resident) if _gathers(facts) else 0
         host = {
             "cache": resident,
-            "sweep workspace": 8 * self._threads * numbers + 6 * model.n_partitions,
+            "sweep workspace": 8 * self._threads * numbers + 6 * facts.n_partitions,
         }
         host |= {"sweep orders": votes} if votes else {}
         host |= {"policy rows": packed} if packed else {}
-        host |= Passes.nbytes(model) if needs.synchronous else {}
+        host |= Passes.nbytes(facts) if needs.synchronous else {}
         if not needs.policy_rows:
             return Layout(cache, None, members, host, {})
-        host[ROWS] = PolicyRows.nbytes(model, _maps_rows(model, needs.free))
+        host[ROWS] = PolicyRows.nbytes(facts, _maps_rows(facts, needs.free))
         return Layout(cache, None, members, host, {}, needs.free)
 
     def enlarged(self, layout: Layout) -> Layout:
         """There are no slots."""
         return layout
 
-    def _members(self, model: ModelFacts) -> int:
+    def _members(self, facts: ModelFacts) -> int:
         """Partitions of a batch at most."""
-        gathers = _gathers(model)
-        fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(model))
+        gathers = _gathers(facts)
+        fit = (_WORKSPACE if gathers else _WORKSPACE_OF_ALL) // (8 * _values_of_one(facts))
         most = _MAX_BATCH if gathers else fit
-        return max(self._threads, min(most, fit, model.row_sums.size))
+        return max(self._threads, min(most, fit, facts.row_sums.size))
 
     def start(
         self,
-        model: ModelFacts,
+        facts: ModelFacts,
         layout: Layout,
         values: FloatArray | None,
         policy: npt.NDArray[np.int32] | None,
         loader: Loader | None = None,
     ) -> None:
         """Work in the caller's arrays."""
-        self._model, self._layout = model, layout
-        self._values = np.zeros(model.n_states) if values is None else values
-        self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
-        self._orders = SweepOrders(self._sweep_order, model.row_sums.size, model.block_shapes)
-        self._unstable = np.ones(model.row_sums.size, np.bool_)
-        self._failures = np.zeros(model.row_sums.size, np.int8)
-        self._backoff = np.zeros(model.row_sums.size, np.int32)
+        self._facts, self._layout = facts, layout
+        self._values = np.zeros(facts.n_states) if values is None else values
+        self._policy = np.full(facts.n_states, -1, np.int32) if policy is None else policy
+        self._orders = SweepOrders(self._sweep_order, facts.row_sums.size, facts.block_shapes)
+        self._unstable = np.ones(facts.row_sums.size, np.bool_)
+        self._failures = np.zeros(facts.row_sums.size, np.int8)
+        self._backoff = np.zeros(facts.row_sums.size, np.int32)
         """The arrays of `Findings`."""
         self._passes: Passes | None = None
         self._small_tables: Arena | None = None
@@ -174,25 +174,25 @@ class CpuBackend(HostValues):
         self._rows: PolicyRows | None = None
         """The policy's rows, while it is evaluated on them."""
         members = -(-layout.batch_size // self._threads)
-        packed, resident = (layout.batch_size, layout.host["cache"]) if _gathers(model) else (0, 0)
-        self._packed_buffers = PackedBuffers(model, self._threads, packed, resident, self._sweep_order != "forward")
-        self._workspace = np.empty(self._threads * members * _values_of_one(model))
+        packed, resident = (layout.batch_size, layout.host["cache"]) if _gathers(facts) else (0, 0)
+        self._packed_buffers = PackedBuffers(facts, self._threads, packed, resident, self._sweep_order != "forward")
+        self._workspace = np.empty(self._threads * members * _values_of_one(facts))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
         self._workspaces = np.split(self._workspace, self._threads)
-        self._starts = [np.empty(model.largest_partition, np.int64) for _ in range(self._threads)]
-        self._axes = 1 if model.block_shapes is None else max(1, model.block_shapes.shape[1])
+        self._starts = [np.empty(facts.largest_partition, np.int64) for _ in range(self._threads)]
+        self._axes = 1 if facts.block_shapes is None else max(1, facts.block_shapes.shape[1])
 
-        self._loop_model = Model(float(model.discount), float(model.sign))
+        self._loop_model = Model(float(facts.discount), float(facts.sign))
         self._read = None if loader is None else self._reader(loader)
 
     def _shared(self) -> Shared:
         """What threads work on; `commit` exchanges values."""
         arrays = self._values, self._policy, self._workspace, self._starts
-        return Shared(self._loop_model, self._model.row_sums, self._axes, *arrays)
+        return Shared(self._loop_model, self._facts.row_sums, self._axes, *arrays)
 
     def _reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable, int]]:
         """Reads partitions into memory for the cache, made here, where the loader can; else as it gives them."""
-        read_into, sizes = loader.read_into, self._model.partition_bytes
+        read_into, sizes = loader.read_into, self._facts.partition_bytes
         if read_into is None:
             return loader.read
         room = int(min(self._layout.cache_bytes, int(sizes.max()) * sizes.size) * (1 + loader.padding))
@@ -201,7 +201,7 @@ class CpuBackend(HostValues):
         except OSError as error:  # limits of the process, or a system that promises no more than it has
             message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
             raise MemoryBudgetError(message) from error
-        if self._model.largest_table_bytes > _UNEVEN * float(sizes.mean()):
+        if self._facts.largest_table_bytes > _UNEVEN * float(sizes.mean()):
             self._small_tables = arena
         return lambda p: read_into(p, arena)
 
@@ -214,7 +214,7 @@ class CpuBackend(HostValues):
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
         swept, global_successors = swept_table(table)
-        discounts = discounts_of(self._model.discount, table.durations)
+        discounts = discounts_of(self._facts.discount, table.durations)
         if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:
             swept, discounts = in_one_piece(swept, discounts, self._small_tables)
         row = describe(swept, discounts, global_successors)
@@ -229,11 +229,11 @@ class CpuBackend(HostValues):
     def release(self, resident: Resident) -> None:
         """Nothing to do: the arrays go with their last reference."""
 
-    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+    def load_code(self, facts: ModelFacts, loops: Loops) -> None:
         """One call on each kind of partition."""
         load_table_code()
-        packs = PackedBuffers.nbytes(model, 1, 1, 0) > 0
-        for small, table in small_models(model):
+        packs = PackedBuffers.nbytes(facts, 1, 1, 0) > 0
+        for small, table in small_models(facts):
             with closing(CpuBackend(self._sweep_order, self._threads)) as other:
                 other._load_loops(small, table, packs, loops)
 
@@ -295,11 +295,11 @@ class CpuBackend(HostValues):
         arrays: SweptTable = resident.arrays[0]
         if arrays.global_successors:
             return traversal((resident.n_states,), 0)
-        return self._orders.of(resident.index, self._policy, arrays, self._model.discount)
+        return self._orders.of(resident.index, self._policy, arrays, self._facts.discount)
 
     def measure(self, resident: Resident, significant: float, thread: int = 0) -> tuple[FloatArray, float]:
         """One pass that updates no value; several threads, each with a number of its own, may measure at a time."""
-        m = members_of([resident], np.zeros(1, np.int64), self._model.row_sums)
+        m = members_of([resident], np.zeros(1, np.int64), self._facts.row_sums)
         arrays = self._values, self._policy, m, MeasureOptions(False, float(significant)), self._workspaces[thread]
         measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
@@ -310,12 +310,12 @@ class CpuBackend(HostValues):
         """A thread's share of residents, by specialisation: their places among all, and they as members."""
         for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
             none = np.zeros(len(places), np.int64)
-            yield spec, places, members_of([residents[i] for i in places], none, self._model.row_sums)
+            yield spec, places, members_of([residents[i] for i in places], none, self._facts.row_sums)
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
         if self._passes is None:
-            self._passes = Passes(self._model)
+            self._passes = Passes(self._facts)
         kept, measured = self._passes.kept(self._values), np.empty((len(residents), 8))
 
         def sweep(thread: int) -> None:
@@ -330,7 +330,7 @@ class CpuBackend(HostValues):
 
     def commit(self) -> tuple[FloatArray, FloatArray]:
         """Exchange the vectors."""
-        starts = self._model.partition_ptr
+        starts = self._facts.partition_ptr
         assert self._passes is not None  # every partition has been swept
         self._values = self._passes.commit(self._values)
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
@@ -340,15 +340,15 @@ class CpuBackend(HostValues):
         if self._passes is not None:
             self._passes.forget()
 
-    def rows_bytes(self, model: ModelFacts) -> int:
+    def rows_bytes(self, facts: ModelFacts) -> int:
         """In RAM, or in a file where they would take most of what is free."""
-        return PolicyRows.nbytes(model, _maps_rows(model, self.free_bytes()))
+        return PolicyRows.nbytes(facts, _maps_rows(facts, self.free_bytes()))
 
     def open_rows(self, coupling: Coupling) -> None:
         """Allocate them where the layout has planned, or else as :meth:`rows_bytes` finds that they fit."""
         room = self._layout.rows_room
-        mapped = _maps_rows(self._model, self.free_bytes() if room is None else room)
-        self._rows = PolicyRows(self._model, coupling, self._threads, self._on_all_threads, mapped)
+        mapped = _maps_rows(self._facts, self.free_bytes() if room is None else room)
+        self._rows = PolicyRows(self._facts, coupling, self._threads, self._on_all_threads, mapped)
 
     def close_rows(self) -> None:
         """Let them go."""

@@ -16,7 +16,7 @@ __all__ = ["HostValues"]
 class HostValues(HostLists):
     """What :class:`ooc_mdp.backends.base.Backend` has for the values of states, on arrays that `start` was given."""
 
-    _model: ModelFacts
+    _facts: ModelFacts
     _values: FloatArray
     _policy: npt.NDArray[np.int32]
 
@@ -30,7 +30,7 @@ class HostValues(HostLists):
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """Into the caller's array."""
-        ptr = self._model.partition_ptr
+        ptr = self._facts.partition_ptr
         self._policy[ptr[partition] : ptr[partition + 1]] = policy
 
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:

@@ -124,19 +124,19 @@ class Passes:
 
     Parameters
     ----------
-    model : sizes, discount, row sums and rewards.
+    facts : sizes, discount, row sums and rewards.
     """
 
-    def __init__(self, model: ModelFacts) -> None:
-        c = model.contraction
-        self._discount, self._sum = float(model.discount), float(c.row_sum.max())
+    def __init__(self, facts: ModelFacts) -> None:
+        c = facts.contraction
+        self._discount, self._sum = float(facts.discount), float(c.row_sum.max())
         self._spread = float(((c.shift_ratio - 1.0) / c.normaliser).max()) * UP
         """The largest g (c - c') of a partition."""
-        self._rounding = 8.0 * (model.longest_row + 4) * UNIT_ROUNDOFF
-        self._rewards = float(np.abs(model.reward_range).max(initial=0.0))
-        self._backups = np.empty(model.n_states)
-        self._until = np.empty(model.n_states, np.float32)
-        self._passed = np.zeros(model.n_partitions, np.bool_)
+        self._rounding = 8.0 * (facts.longest_row + 4) * UNIT_ROUNDOFF
+        self._rewards = float(np.abs(facts.reward_range).max(initial=0.0))
+        self._backups = np.empty(facts.n_states)
+        self._until = np.empty(facts.n_states, np.float32)
+        self._passed = np.zeros(facts.n_partitions, np.bool_)
         """bool [P]; whether the present pass has been over a partition,"""
         self._up = self._low = 0.0
         """and the largest and least change that it has found."""
@@ -146,9 +146,9 @@ class Passes:
         """Its bound on |V|, then and since."""
 
     @staticmethod
-    def nbytes(model: ModelFacts) -> dict[str, int]:
+    def nbytes(facts: ModelFacts) -> dict[str, int]:
         """Bytes that are kept, by name."""
-        return {"commit buffer": 8 * model.n_states, "settled actions": 4 * model.n_states + model.n_partitions}
+        return {"commit buffer": 8 * facts.n_states, "settled actions": 4 * facts.n_states + facts.n_partitions}
 
     def forget(self) -> None:
         """Values or policy have changed otherwise."""

@@ -45,7 +45,7 @@ class PolicyRows:
 
     Parameters
     ----------
-    model : sizes, discount and row sums.
+    facts : sizes, discount and row sums.
     coupling : which partitions read which.
     threads : that sweep at the same time.
     run : calls a function with each thread's number, on all of them, and waits.
@@ -58,17 +58,17 @@ class PolicyRows:
 
     def __init__(
         self,
-        model: ModelFacts,
+        facts: ModelFacts,
         coupling: Coupling,
         threads: int,
         run: Callable[[Callable[[int], None]], None],
         mapped: bool = False,
     ) -> None:
-        n, partitions = model.n_states, model.row_sums.size
-        self._model, self._threads, self._run, self._mapped = model, threads, run, mapped
-        first, widths = model.partition_ptr.astype(np.int64), model.row_widths.astype(np.int64)
+        n, partitions = facts.n_states, facts.row_sums.size
+        self._facts, self._threads, self._run, self._mapped = facts, threads, run, mapped
+        first, widths = facts.partition_ptr.astype(np.int64), facts.row_widths.astype(np.int64)
         begin = np.concatenate([[0], np.cumsum(np.diff(first) * widths)])
-        arrays = _allocated(_types(model), mapped)
+        arrays = _allocated(_types(facts), mapped)
         self.successors, self.probabilities = arrays["successors"], arrays["probabilities"]
         self.rewards, self.discounts, self.second_best = arrays["rewards"], arrays["discounts"], arrays["second_best"]
         self.valid = np.zeros(partitions, np.bool_)
@@ -87,7 +87,7 @@ class PolicyRows:
             first,
             begin,
             widths,
-            model.row_sums.astype(np.float64),
+            facts.row_sums.astype(np.float64),
             self.valid,
             self.successors,
             self.probabilities,
@@ -108,23 +108,23 @@ class PolicyRows:
             (0,) if CHECKED else (),
         )
         """and what those are compiled for."""
-        self._loop_model = Model(float(model.discount), 1.0)
+        self._loop_model = Model(float(facts.discount), 1.0)
         bounds = np.searchsorted(begin, begin[-1] * np.arange(threads + 1) // threads)
         bounds[-1] = partitions
         self._shares = [Share(int(a), int(b)) for a, b in pairwise(bounds)]
 
     @staticmethod
-    def nbytes(model: ModelFacts, mapped: bool = False) -> int:
+    def nbytes(facts: ModelFacts, mapped: bool = False) -> int:
         """Bytes of RAM that rows, Q2 and an evaluation take: a triangle has as many entries as rows at most."""
-        types = [*_types(model).values()]
-        if model.n_states < MAX_STATES:
-            types += entry_types(_entries(model)).values()
+        types = [*_types(facts).values()]
+        if facts.n_states < MAX_STATES:
+            types += entry_types(_entries(facts)).values()
         rows = sum(dtype.itemsize * count for dtype, count in types)
-        return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * model.n_states
+        return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * facts.n_states
 
     def states(self) -> int:
         """How many have rows."""
-        return int(np.diff(self._model.partition_ptr)[self.valid].sum())
+        return int(np.diff(self._facts.partition_ptr)[self.valid].sum())
 
     def load_code(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Call every loop; all partitions have rows. Values are no use afterwards."""
@@ -145,7 +145,7 @@ class PolicyRows:
     def triangular_solver(self) -> TriangularSolver:
         """Triangular solves in the topological order of the policy as it is."""
         allocate = partial(_allocated, mapped=self._mapped)
-        return TriangularSolver(self.spec, self._loop_model, self.numbers, self._model.partition_ptr, allocate)
+        return TriangularSolver(self.spec, self._loop_model, self.numbers, self._facts.partition_ptr, allocate)
 
     def sweep(self, values: FloatArray, limit: float, back: bool) -> int:
         """Sweep partitions that may change by more than `limit`, as far as is known; the number of backups."""
@@ -184,20 +184,20 @@ class PolicyRows:
         return out
 
 
-def _entries(model: ModelFacts) -> int:
+def _entries(facts: ModelFacts) -> int:
     """Transitions of the rows, those with which short rows are filled up among them."""
-    return int((np.diff(model.partition_ptr) * model.row_widths).sum())
+    return int((np.diff(facts.partition_ptr) * facts.row_widths).sum())
 
 
-def _types(model: ModelFacts) -> dict[str, tuple[np.dtype[Any], int]]:
+def _types(facts: ModelFacts) -> dict[str, tuple[np.dtype[Any], int]]:
     """Types and lengths of the rows' arrays, the widest numbers first."""
-    n, entries = model.n_states, _entries(model)
+    n, entries = facts.n_states, _entries(facts)
     float64 = np.dtype(np.float64)
     return {
         "rewards": (float64, n),
         "second_best": (float64, n),
-        "discounts": (float64, n if model.duration_dtype is not None else 0),
-        "probabilities": (model.probability_dtype, entries),
+        "discounts": (float64, n if facts.duration_dtype is not None else 0),
+        "probabilities": (facts.probability_dtype, entries),
         "successors": (np.dtype(np.uint32 if n <= 1 << 32 else np.int64), entries),
     }
 

@@ -34,19 +34,19 @@ class ScheduledBackend(HostValues, SimpleSweeps):
 
     name = "cpu"
 
-    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+    def load_code(self, facts: ModelFacts, loops: Loops) -> None:
         """Nothing is compiled.
 
         Raises
         ------
         OptionsError : the kernel cannot sweep this store.
         """
-        self._kernel.check(model)
+        self._kernel.check(facts)
 
     def free_bytes(self) -> None:
         """There is no device."""
 
-    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+    def layout(self, facts: ModelFacts, needs: Needs) -> Layout:
         """The cache, local values before and after a pass, and what a pass works out of every row.
 
         Raises
@@ -55,27 +55,27 @@ class ScheduledBackend(HostValues, SimpleSweeps):
         """
         if needs.device_memory is not None:
             raise OptionsError(NO_DEVICE_MEMORY)
-        cache = cache_of_size(model.partition_bytes, needs.cache)
-        local = 8 * (model.largest_partition + model.largest_halo)
+        cache = cache_of_size(facts.partition_bytes, needs.cache)
+        local = 8 * (facts.largest_partition + facts.largest_halo)
         host = {
-            "cache": min(cache, model.table_bytes),
+            "cache": min(cache, facts.table_bytes),
             "local values": 4 * local,
-            "rows of a pass": _BYTES_A_ROW * model.max_rows,
+            "rows of a pass": _BYTES_A_ROW * facts.max_rows,
         }
         return Layout(cache, None, 1, host, {})
 
     def start(
         self,
-        model: ModelFacts,
+        facts: ModelFacts,
         layout: Layout,
         values: FloatArray | None,
         policy: npt.NDArray[np.int32] | None,
         loader: Loader | None = None,
     ) -> None:
         """Work in the caller's arrays."""
-        self._model, self._loader = model, loader
-        self._values = np.zeros(model.n_states) if values is None else values
-        self._policy = np.full(model.n_states, -1, np.int32) if policy is None else policy
+        self._facts, self._loader = facts, loader
+        self._values = np.zeros(facts.n_states) if values is None else values
+        self._policy = np.full(facts.n_states, -1, np.int32) if policy is None else policy
 
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the table as it is."""
@@ -89,7 +89,7 @@ class ScheduledBackend(HostValues, SimpleSweeps):
         """Nothing to do: the table goes with its last reference."""
 
     def _rows(self, table: PartitionTable) -> LocalRows:
-        return LocalRows(table, self._model.discount, self._model.sign)
+        return LocalRows(table, self._facts.discount, self._facts.sign)
 
     def _own(self, table: PartitionTable) -> slice:
         return slice(table.first_state, table.first_state + table.n_states)
@@ -129,7 +129,7 @@ class ScheduledBackend(HostValues, SimpleSweeps):
     def measure(self, resident: Resident, significant: float) -> tuple[FloatArray, float]:
         """One pass without updates."""
         (table,) = resident.arrays
-        row_sum = float(self._model.row_sums[resident.index])
+        row_sum = float(self._facts.row_sums[resident.index])
         own = self._policy[self._own(table)]
         return self._rows(table).measure(self._gather(table), own, row_sum, significant)
 

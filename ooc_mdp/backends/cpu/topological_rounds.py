@@ -203,16 +203,16 @@ class PackedBuffers:
 
     max_differing = _MAX_DIFFERING
 
-    def __init__(self, model: ModelFacts, threads: int, members: int, cache: int, alternate: bool) -> None:
-        n, k = model.largest_partition, model.longest_row
+    def __init__(self, facts: ModelFacts, threads: int, members: int, cache: int, alternate: bool) -> None:
+        n, k = facts.largest_partition, facts.longest_row
         self.alternate = alternate
-        self._count = _buffer_count(model, members, cache)
-        self.suited = np.full(model.row_sums.size, bool(self._count))
+        self._count = _buffer_count(facts, members, cache)
+        self.suited = np.full(facts.row_sums.size, bool(self._count))
         """bool [P]; whether sweeps in topological order are, or may be, the right ones."""
-        self.packed = np.zeros(model.row_sums.size, np.bool_)
+        self.packed = np.zeros(facts.row_sums.size, np.bool_)
         """bool [P]; whether its buffer holds the rows of some policy of it."""
-        self.changed = np.zeros(model.row_sums.size, np.int32)
-        self.relaxation = np.zeros(model.row_sums.size, np.float32)
+        self.changed = np.zeros(facts.row_sums.size, np.int32)
+        self.relaxation = np.zeros(facts.row_sums.size, np.float32)
         self.by_partition: dict[int, npt.NDArray[np.uint8]] = {}
         """Least recently visited first."""
         room = 1 if self._count else 0
@@ -221,12 +221,12 @@ class PackedBuffers:
         self.gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
 
     @staticmethod
-    def nbytes(model: ModelFacts, threads: int, members: int, cache: int) -> int:
+    def nbytes(facts: ModelFacts, threads: int, members: int, cache: int) -> int:
         """Bytes of packed rows and scratch; 0 where no partition can be swept this way."""
-        n, k = model.largest_partition, model.longest_row
-        buffers = _buffer_count(model, members, cache)
-        scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * model.row_sums.size
-        return buffers * _buffer_bytes(model) + scratch if buffers else 0
+        n, k = facts.largest_partition, facts.longest_row
+        buffers = _buffer_count(facts, members, cache)
+        scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * facts.row_sums.size
+        return buffers * _buffer_bytes(facts) + scratch if buffers else 0
 
     def suits(self, resident: Resident) -> bool:
         """Whether the resident should be swept in topological order."""
@@ -323,18 +323,18 @@ class TopologicalRounds:
         buffers.suited[index] &= ~(unsuited | self._given_up)
 
 
-def _buffer_count(model: ModelFacts, members: int, cache: int) -> int:
+def _buffer_count(facts: ModelFacts, members: int, cache: int) -> int:
     """Partitions whose rows are packed at most: those that are resident, or swept in a batch if these are more."""
-    size = _buffer_bytes(model)
+    size = _buffer_bytes(facts)
     if not size:
         return 0
-    residents = min(model.n_partitions, cache * model.n_partitions // model.table_bytes)
+    residents = min(facts.n_partitions, cache * facts.n_partitions // facts.table_bytes)
     return min(max(members, residents), max(_MAX_BYTES, int(_SHARE_OF_CACHE * cache)) // size)
 
 
-def _buffer_bytes(model: ModelFacts) -> int:
+def _buffer_bytes(facts: ModelFacts) -> int:
     """Bytes of the largest partition's packed rows; 0 where there are none."""
-    if model.duration_dtype is not None or model.longest_row == 0:
+    if facts.duration_dtype is not None or facts.longest_row == 0:
         return 0
-    size = packed_bytes(model.largest_partition, model.longest_row, model.successor_dtype.itemsize)
+    size = packed_bytes(facts.largest_partition, facts.longest_row, facts.successor_dtype.itemsize)
     return size if size <= _MAX_BUFFER_BYTES else 0

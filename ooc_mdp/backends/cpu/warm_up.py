@@ -19,49 +19,49 @@ from ooc_mdp.model.partition import PartitionTable
 __all__ = ["small_models"]
 
 
-def small_models(model: ModelFacts) -> Iterator[tuple[ModelFacts, PartitionTable]]:
+def small_models(facts: ModelFacts) -> Iterator[tuple[ModelFacts, PartitionTable]]:
     """For each kind of partition that the model has: facts of a model of one partition, and its table."""
-    large = np.diff(model.partition_ptr) >= MIN_COMPILED_FOR
+    large = np.diff(facts.partition_ptr) >= MIN_COMPILED_FOR
     uniform = uniform_width(
-        model.partition_rows,
-        model.partition_transitions,
-        model.row_widths,
-        model.successor_dtype.itemsize + model.probability_dtype.itemsize,
+        facts.partition_rows,
+        facts.partition_transitions,
+        facts.row_widths,
+        facts.successor_dtype.itemsize + facts.probability_dtype.itemsize,
     )
-    widths = np.where(large, model.successors_per_action or uniform, model.longest_row)
+    widths = np.where(large, facts.successors_per_action or uniform, facts.longest_row)
     widths[widths > MAX_UNROLLED] = 0
     states = np.where(large, MIN_COMPILED_FOR, MIN_COMPILED_FOR - 1)
     for n, width in np.unique(np.stack([states, widths], axis=1), axis=0).tolist():
-        yield _facts(model, n), _table(model, n, width)
+        yield _facts(facts, n), _table(facts, n, width)
 
 
-def _facts(model: ModelFacts, n: int) -> ModelFacts:
+def _facts(facts: ModelFacts, n: int) -> ModelFacts:
     """Of a model of one partition of n states, whose rows are as long as the other's, as far as loops depend on it."""
-    shape = None if model.block_shapes is None else np.ones((1, model.block_shapes.shape[1]), np.int32)
+    shape = None if facts.block_shapes is None else np.ones((1, facts.block_shapes.shape[1]), np.int32)
     if shape is not None:
         shape[0, -1] = n
-    alike = np.ptp(model.row_widths) == 0
+    alike = np.ptp(facts.row_widths) == 0
     return replace(
-        model,
+        facts,
         n_states=n,
         largest_halo=0,
-        contraction=replace(model.contraction, row_sum=np.ones(1)),
+        contraction=replace(facts.contraction, row_sum=np.ones(1)),
         block_shapes=shape,
         partition_ptr=np.array([0, n]),
-        row_widths=np.array([min(model.longest_row, MAX_UNROLLED + 1) if alike else MAX_UNROLLED + 1]),
+        row_widths=np.array([min(facts.longest_row, MAX_UNROLLED + 1) if alike else MAX_UNROLLED + 1]),
     )
 
 
-def _table(model: ModelFacts, n: int, width: int) -> PartitionTable:
+def _table(facts: ModelFacts, n: int, width: int) -> PartitionTable:
     """The table of that partition; `width` is the number of successors of each row, 0 where they differ."""
-    actions, longest = model.actions_per_state, min(model.longest_row, MAX_UNROLLED + 1)
+    actions, longest = facts.actions_per_state, min(facts.longest_row, MAX_UNROLLED + 1)
     m = n * (actions or 1)
     if width:
         counts = np.full(m, width)
     else:  # too many successors to be made alike; or there is no row
         counts = np.array([longest, *[1] * (m - 1)] if longest > 1 else [], np.int64)
         m = counts.size
-    uniform = width if model.successors_per_action else 0
+    uniform = width if facts.successors_per_action else 0
     return PartitionTable(
         index=0,
         first_state=0,
@@ -70,10 +70,10 @@ def _table(model: ModelFacts, n: int, width: int) -> PartitionTable:
         successors_per_action=uniform,
         action_ptr=np.minimum(np.arange(0 if actions else n + 1, dtype=np.uint32), m),
         successor_ptr=np.concatenate([[0], np.cumsum(counts)])[: 0 if uniform else None].astype(np.uint32),
-        successors=np.zeros(counts.sum(), model.successor_dtype),
-        probabilities=np.repeat(1 / counts, counts).astype(model.probability_dtype),
-        rewards=np.zeros(m, model.probability_dtype),
-        durations=np.ones(0 if model.duration_dtype is None else m),
+        successors=np.zeros(counts.sum(), facts.successor_dtype),
+        probabilities=np.repeat(1 / counts, counts).astype(facts.probability_dtype),
+        rewards=np.zeros(m, facts.probability_dtype),
+        durations=np.ones(0 if facts.duration_dtype is None else m),
         terminal_rewards=np.zeros(0),
         initial_values=np.zeros(0),
         halo=np.empty(0, np.int64),

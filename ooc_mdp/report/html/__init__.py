@@ -47,7 +47,7 @@ def write_report(
     result: Result,
     file: Path,
     *,
-    store: Table | None = None,
+    table: Table | None = None,
     trace: AccessTrace | None = None,
     sweep: CacheSweep | None = None,
     overwrite: bool = False,
@@ -56,7 +56,7 @@ def write_report(
 
     Parameters
     ----------
-    store : the table that was solved; needed for maps of loads only where the result does not have its partitions.
+    table : the table that was solved; needed for maps of loads only where the result does not have its partitions.
     trace : of the same solve.
     sweep : solves of the same table with several caches.
 
@@ -66,16 +66,16 @@ def write_report(
     StoreError : the file exists and may not be replaced, or cannot be written.
     """
     check_report(file)
-    _check_same_table(result, store, trace, sweep)
-    page = _page(result, sections_of(result, store, trace, sweep))
+    _check_same_table(result, table, trace, sweep)
+    page = _page(result, sections_of(result, table, trace, sweep))
     with atomic_file(file, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _check_same_table(result: Result, store: Table | None, trace: AccessTrace | None, sweep: CacheSweep | None) -> None:
+def _check_same_table(result: Result, table: Table | None, trace: AccessTrace | None, sweep: CacheSweep | None) -> None:
     due = result.identity.get("fingerprint")
     found = {
-        "the store": None if store is None else store.fingerprint,
+        "the store": None if table is None else table.fingerprint,
         "the cache sweep": None if sweep is None else sweep.facts["fingerprint"],
     }
     if trace is not None:
@@ -95,7 +95,7 @@ def _check_same_table(result: Result, store: Table | None, trace: AccessTrace | 
 
 def sections_of(
     result: Result,
-    store: Table | None = None,
+    table: Table | None = None,
     trace: AccessTrace | None = None,
     sweep: CacheSweep | None = None,
 ) -> list[Section]:
@@ -108,9 +108,9 @@ def sections_of(
     from ooc_mdp.report.html.state_space import map_section, states_section
 
     solution = result.solution
-    cells = cells_of(result, store, trace)
+    cells = cells_of(result, table, trace)
     return [
-        certificate_section(result, None if store is None else store.name),
+        certificate_section(result, None if table is None else table.name),
         states_section(result) if cells is None else map_section(result, cells),
         charts.convergence_section(solution),
         charts.hit_rate_section(solution.history),

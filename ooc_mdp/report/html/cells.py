@@ -62,7 +62,7 @@ def grid_of_result(result: Result) -> ResultGrid:
 
 
 def cells_of(
-    result: Result, store: Table | None, trace: AccessTrace | None, budget: int = CELL_BYTES
+    result: Result, table: Table | None, trace: AccessTrace | None, budget: int = CELL_BYTES
 ) -> GridCells | None:
     """The cells of a result on a grid of two or more axes; None where there is no such grid."""
     grid = grid_of_result(result)
@@ -71,7 +71,7 @@ def cells_of(
     partitioned = partition_fields(result, trace)
     cells = budget // (4 + 2 + 4)
     while True:
-        made = _thinned(result, store, grid, partitioned, cells)
+        made = _thinned(result, table, grid, partitioned, cells)
         if _bytes(made) <= budget or cells <= 64:
             return made
         cells = cells * 3 // 4
@@ -94,7 +94,7 @@ def _strides(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
 
 def _thinned(
     result: Result,
-    store: Table | None,
+    table: Table | None,
     grid: ResultGrid,
     partitioned: dict[str, FloatArray],
     most: int,
@@ -111,7 +111,7 @@ def _thinned(
         fields.append(Field("policy", kept(solution.policy, np.int16)))
     if solution.value_lower is not None and solution.value_upper is not None:
         fields.append(Field("width of the interval", kept(solution.value_upper - solution.value_lower, np.float32)))
-    owner = _owners(result, store, grid.shape, keep)
+    owner = _owners(result, table, grid.shape, keep)
     if owner is not None:
         used, owner = np.unique(owner, return_inverse=True)
         fields += [Field(name, per[used].astype(np.float32), True) for name, per in partitioned.items()]
@@ -132,7 +132,7 @@ def _thinned(
     )
 
 
-def _owners(result: Result, store: Table | None, shape: tuple[int, ...], keep: tuple[slice, ...]) -> IntArray | None:
+def _owners(result: Result, table: Table | None, shape: tuple[int, ...], keep: tuple[slice, ...]) -> IntArray | None:
     """int64 [cells]; the partition of each kept state; None where neither result nor store has it."""
     order = result.partitions
     if order is not None and tuple(order["shape"]) == shape:
@@ -144,11 +144,11 @@ def _owners(result: Result, store: Table | None, shape: tuple[int, ...], keep: t
             along[axis] = blocks.size
             owner = owner * (edges.size - 1) + blocks.reshape(along)
         return owner.ravel()
-    if store is None:
+    if table is None:
         return None
     all_states = np.zeros(result.values.size, np.int32)
-    for p in range(store.n_partitions):
-        all_states[store.original_states(p)] = p
+    for p in range(table.n_partitions):
+        all_states[table.original_states(p)] = p
     return np.ascontiguousarray(all_states.reshape(shape)[keep], np.int64).ravel()
 
 

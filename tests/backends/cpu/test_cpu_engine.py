@@ -211,7 +211,7 @@ def test_the_plan_names_what_sweeps_allocate(tmp_path: Path) -> None:
     store = make_store(Case(Model(states), partitions=5), tmp_path / "s")
     backend, _ = started(store, 0.5, threads=2)
     held = [backend._workspace, *backend._starts, backend._unstable, backend._failures, backend._backoff]
-    layout = backend.layout(backend._model, Needs())
+    layout = backend.layout(backend._facts, Needs())
     assert sum(a.nbytes for a in held) == layout.host["sweep workspace"]
     assert layout.batch_size == 5
     assert math.ceil(layout.batch_size / 2) * (3 * 6 + 1) == backend._workspaces[0].size

@@ -114,7 +114,7 @@ def test_measured_residuals_are_those_of_the_bellman_equation_to_the_last_bit(
 ) -> None:
     sign, values = 1.0 if store.sense == "max" else -1.0, backend.values().copy()
     for p in range(store.n_partitions):
-        table, row_sum = store.read(p)[0], float(backend._model.row_sums[p])
+        table, row_sum = store.read(p)[0], float(backend._facts.row_sums[p])
         largest = [-np.inf] * 4
         for s in range(table.n_states):
             here = values[table.first_state + s]

@@ -317,15 +317,15 @@ def test_models_with_durations_are_not_swept_in_topological_order(tmp_path: Path
     states = tuple(State((Action(1.0, {(i + 1) % 300: 1.0}, 0.5),)) for i in range(300))
     backend, (resident,) = started(make_store(Case(SourceModel(states, durations=True)), tmp_path / "s"), 0.9)
     assert not backend._packed_buffers.suits(resident)
-    assert "policy rows" not in backend.layout(backend._model, Needs()).host
+    assert "policy rows" not in backend.layout(backend._facts, Needs()).host
     backend.close()
 
 
 def test_packed_rows_take_no_more_than_the_plan_says_and_the_least_recently_visited_gives_way(tmp_path: Path) -> None:
     store = ooc_mdp.generate("GW-64x4", tmp_path / "s", partitions=4)
     backend, residents = started(store, 0.95)
-    planned = backend.layout(backend._model, Needs()).host["policy rows"]
-    buffers = PackedBuffers(backend._model, 2, 2, 0, True)
+    planned = backend.layout(backend._facts, Needs()).host["policy rows"]
+    buffers = PackedBuffers(backend._facts, 2, 2, 0, True)
     for chosen in ([0, 1], [1, 2], [3]):
         buffers.assign([residents[p] for p in chosen])
     assert list(buffers.by_partition) == [2, 3]

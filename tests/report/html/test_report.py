@@ -140,7 +140,7 @@ def test_a_solve_that_was_stopped_is_reported_as_such(place: Path, tmp_path: Pat
     store = ooc_mdp.open_store(place / "maze.store")
     stopped = ooc_mdp.solve(store, 0.95, device="cpu", time_limit=1e-9)
     assert stopped.outcome is Outcome.TIME_LIMIT
-    ooc_mdp.write_report(stopped, tmp_path / "stopped.html", store=store)
+    ooc_mdp.write_report(stopped, tmp_path / "stopped.html", table=store)
     said = text_of(tmp_path / "stopped.html")
     assert "STOPPED AT THE TIME LIMIT" in said
     assert "PROVED" not in said
@@ -264,7 +264,7 @@ def test_what_is_no_cache_sweep_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_or_trace_of_another_table_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match=r"the store is of the table .* and the result .* of 000000000000"):
-        ooc_mdp.write_report(made_result((32, 32)), tmp_path / "r.html", store=place / "maze.store")
+        ooc_mdp.write_report(made_result((32, 32)), tmp_path / "r.html", table=place / "maze.store")
     with pytest.raises(OptionsError, match="has 16 partitions and the result 4; give the trace of the same solve"):
         ooc_mdp.write_report(made_result((6, 6)), tmp_path / "r.html", trace=place / "maze.csv")
     assert not (tmp_path / "r.html").exists()

@@ -48,12 +48,12 @@ RELATIVE = Equation("policy/relative.cuh", "measure_gains")
 
 
 def row_kernels(
-    device: Device, model: ModelFacts, members: int = 1, equation: Equation = DISCOUNTED
+    device: Device, facts: ModelFacts, members: int = 1, equation: Equation = DISCOUNTED
 ) -> dict[str, Kernel]:
     """For so many devices; compiled where they have not been before."""
     files = read_sources("policy/rows.cuh", "policy/rows.cu", equation.source, "policy/krylov.cu")
     names = (*_KERNELS, equation.measure) if members == 1 else (*_KERNELS, equation.measure, "krylov_settle")
-    return device.compile(files, kernel_defines(model, members), names)
+    return device.compile(files, kernel_defines(facts, members), names)
 
 
 class RowLaunches:
@@ -66,10 +66,10 @@ class RowLaunches:
     """
 
     def __init__(
-        self, group: DeviceGroup, streams: Sequence[Stream], model: ModelFacts, equation: Equation = DISCOUNTED
+        self, group: DeviceGroup, streams: Sequence[Stream], facts: ModelFacts, equation: Equation = DISCOUNTED
     ) -> None:
         self._group, self._streams, self._equation = group, streams, equation
-        self._kernels = [row_kernels(device, model, len(group), equation) for device in group.devices]
+        self._kernels = [row_kernels(device, facts, len(group), equation) for device in group.devices]
         self._blocks = {
             name: min(kernels[name].blocks_at_once(BLOCK, 0) for kernels in self._kernels) for name in self._kernels[0]
         }

@@ -109,17 +109,17 @@ class RowSizes:
     """Bytes of whose multiples the parts of what is spread consist."""
 
     @classmethod
-    def of(cls, model: ModelFacts, parts: RowParts, blocks: int = _MAX_BLOCKS, page: int = 1) -> RowSizes:
+    def of(cls, facts: ModelFacts, parts: RowParts, blocks: int = _MAX_BLOCKS, page: int = 1) -> RowSizes:
         """Where so many blocks of a device add up sums at the same time."""
-        states, chunks = _states(model), _chunks(model)
+        states, chunks = _states(facts), _chunks(facts)
         ends = parts.ends(states)
-        entries = parts.ends(_pitches(states) * _widths(model))
+        entries = parts.ends(_pitches(states) * _widths(facts))
         partitions = states.size
         rows = {
             "successors": _times(4, entries),
-            "probabilities": _times(model.probability_dtype.itemsize, entries),
-            "rewards": _times(reward_dtype(model).itemsize, ends),
-            "discounts": _times(8 * varies(model), ends),
+            "probabilities": _times(facts.probability_dtype.itemsize, entries),
+            "rewards": _times(reward_dtype(facts).itemsize, ends),
+            "discounts": _times(8 * varies(facts), ends),
             "second_best": _times(8, ends),
         }
         work = {
@@ -171,43 +171,43 @@ def _times(itemsize: int, ends: Ends) -> Ends:
     return tuple(itemsize * end for end in ends)
 
 
-def parts_of_rows(model: ModelFacts, first: IntArray | None = None, devices: int = 1) -> RowParts:
+def parts_of_rows(facts: ModelFacts, first: IntArray | None = None, devices: int = 1) -> RowParts:
     """How a model's rows are divided.
 
     Parameters
     ----------
     first : int64 [P]; first state of each partition as the devices number them; None as the store does.
     """
-    states = _states(model)
-    entry = 4 + model.probability_dtype.itemsize
-    nbytes = entry * _pitches(states) * _widths(model) + 8 * (4 + len(VECTORS)) * states
-    return RowParts.of(model.partition_ptr[:-1] if first is None else first, nbytes, devices)
+    states = _states(facts)
+    entry = 4 + facts.probability_dtype.itemsize
+    nbytes = entry * _pitches(states) * _widths(facts) + 8 * (4 + len(VECTORS)) * states
+    return RowParts.of(facts.partition_ptr[:-1] if first is None else first, nbytes, devices)
 
 
-def _chunks(model: ModelFacts) -> IntArray:
-    return -(-_states(model) // BLOCK)
+def _chunks(facts: ModelFacts) -> IntArray:
+    return -(-_states(facts) // BLOCK)
 
 
-def _states(model: ModelFacts) -> IntArray:
-    return np.diff(model.partition_ptr)
+def _states(facts: ModelFacts) -> IntArray:
+    return np.diff(facts.partition_ptr)
 
 
-def _widths(model: ModelFacts) -> IntArray:
-    return np.maximum(model.row_widths, 1)
+def _widths(facts: ModelFacts) -> IntArray:
+    return np.maximum(facts.row_widths, 1)
 
 
 def _pitches(states: IntArray) -> IntArray:
     return -(-states // _WARP) * _WARP
 
 
-def varies(model: ModelFacts) -> bool:
+def varies(facts: ModelFacts) -> bool:
     """Whether discounts are kept state by state: there are durations, or states without actions may be."""
-    return model.duration_dtype is not None or is_ragged(model)
+    return facts.duration_dtype is not None or is_ragged(facts)
 
 
-def reward_dtype(model: ModelFacts) -> np.dtype[Any]:
+def reward_dtype(facts: ModelFacts) -> np.dtype[Any]:
     """Those of terminal states are doubles."""
-    return np.dtype(np.float64) if is_ragged(model) else model.probability_dtype
+    return np.dtype(np.float64) if is_ragged(facts) else facts.probability_dtype
 
 
 def total_of(sizes: Mapping[str, int]) -> int:
@@ -215,9 +215,9 @@ def total_of(sizes: Mapping[str, int]) -> int:
     return sum(map(aligned, sizes.values()))
 
 
-def descriptors_of(model: ModelFacts, parts: RowParts) -> npt.NDArray[Any]:
+def descriptors_of(facts: ModelFacts, parts: RowParts) -> npt.NDArray[Any]:
     """RowsDescriptor [P]: where the planes of each partition's rows begin, their pitches and widths."""
-    states, widths = _states(model), _widths(model)
+    states, widths = _states(facts), _widths(facts)
     pitches = _pitches(states)
     descriptors = np.zeros(states.size, _DESCRIPTOR)
     descriptors["pitch"], descriptors["width"] = pitches, widths
@@ -226,7 +226,7 @@ def descriptors_of(model: ModelFacts, parts: RowParts) -> npt.NDArray[Any]:
 
 
 def chunks_of(
-    model: ModelFacts, kept: npt.NDArray[np.bool_], descriptors: npt.NDArray[Any], parts: RowParts
+    facts: ModelFacts, kept: npt.NDArray[np.bool_], descriptors: npt.NDArray[Any], parts: RowParts
 ) -> tuple[npt.NDArray[Any], IntArray]:
     """Chunks of all states of the partitions that are kept (bool [P]), in the order of states; where devices' begin.
 
@@ -234,7 +234,7 @@ def chunks_of(
     -------
     Chunk [chunks], and int64 [devices + 1]: numbers of chunks.
     """
-    states, first = _states(model), parts.starts(_states(model))
+    states, first = _states(facts), parts.starts(_states(facts))
     partitions = parts.order[kept[parts.order]]
     counts = -(-states[partitions] // BLOCK)
     owner = np.repeat(partitions, counts)
@@ -245,17 +245,17 @@ def chunks_of(
     chunks["entry"] = descriptors["entries"][owner] + begin
     chunks["states"] = np.minimum(states[owner] - begin, BLOCK)
     chunks["pitch"], chunks["width"] = descriptors["pitch"][owner], descriptors["width"][owner]
-    return chunks, parts.begins(np.where(kept, _chunks(model), 0))
+    return chunks, parts.begins(np.where(kept, _chunks(facts), 0))
 
 
-def kernel_defines(model: ModelFacts, members: int = 1) -> dict[str, str | int]:
+def kernel_defines(facts: ModelFacts, members: int = 1) -> dict[str, str | int]:
     """What kernels that know rows are compiled with, for so many devices."""
-    widths = _widths(model)
+    widths = _widths(facts)
     same = int(widths[0]) if np.ptp(widths) == 0 and widths[0] <= _MAX_UNROLLED else 0
     return {
-        "REAL": c_type(model.probability_dtype),
-        "REWARD": c_type(reward_dtype(model)),
-        "VARIES": int(varies(model)),
+        "REAL": c_type(facts.probability_dtype),
+        "REWARD": c_type(reward_dtype(facts)),
+        "VARIES": int(varies(facts)),
         "ROW_WIDTH": same,
         "MEMBERS": members,
     }

@@ -52,7 +52,7 @@ class DeviceRows:
     Parameters
     ----------
     group, streams : where they lie; what clears and fills them, one of each device.
-    model : sizes, discount and row sums.
+    facts : sizes, discount and row sums.
     room : bytes of each device's memory that may be taken; None for what is free.
     first : int64 [P]; first state of each partition as the devices number them; None as the store does.
     equation : of the policy's values.
@@ -67,28 +67,28 @@ class DeviceRows:
         self,
         group: DeviceGroup,
         streams: Sequence[Stream],
-        model: ModelFacts,
+        facts: ModelFacts,
         room: int | None = None,
         first: IntArray | None = None,
         equation: Equation = DISCOUNTED,
     ) -> None:
-        if model.n_states >= 1 << 32:
+        if facts.n_states >= 1 << 32:
             raise OptionsError(
-                f"a device keeps rows of fewer than 2^32 states, not of {model.n_states}; use --method p-eva"
+                f"a device keeps rows of fewer than 2^32 states, not of {facts.n_states}; use --method p-eva"
             )
-        self._group, self._streams, self._model = group, tuple(streams), model
-        self._parts = parts_of_rows(model, first, len(group))
-        self._descriptors = descriptors_of(model, self._parts)
+        self._group, self._streams, self._facts = group, tuple(streams), facts
+        self._parts = parts_of_rows(facts, first, len(group))
+        self._descriptors = descriptors_of(facts, self._parts)
         self.options = EvaluationOptions()
-        self.launches = RowLaunches(group, self._streams, model, equation)
-        sizes = RowSizes.of(model, self._parts, self.launches.most_blocks, group.page)
+        self.launches = RowLaunches(group, self._streams, facts, equation)
+        sizes = RowSizes.of(facts, self._parts, self.launches.most_blocks, group.page)
         free = min(group.memory_free())
         room = free if room is None else min(room, free)
         placed = sizes.placed(room)
         if placed is None:
             least = sizes.on_device(False, False)
             raise MemoryBudgetError(
-                f"evaluations of a policy of {model.n_states} states take {format_bytes(least)} on {group.name} "
+                f"evaluations of a policy of {facts.n_states} states take {format_bytes(least)} on {group.name} "
                 f"beside rows in the host's memory, {format_bytes(max(room, 0))} are left for them; lower --cache by "
                 f"{least - room} or use --method p-eva"
             )
@@ -101,7 +101,7 @@ class DeviceRows:
         self._own: list[dict[str, int]] = []
         """Addresses by name of what each device has for itself."""
         self._allocate(sizes)
-        partitions = model.n_partitions
+        partitions = facts.n_partitions
         self.valid = np.zeros(partitions, np.bool_)
         """bool [P]; whether a partition has rows."""
         self.outdated = np.zeros(partitions, np.bool_)
@@ -115,7 +115,7 @@ class DeviceRows:
         self._fill_memory(sizes)
 
     @staticmethod
-    def nbytes(model: ModelFacts, devices: int = 1, page: int = 1, first: IntArray | None = None) -> int:
+    def nbytes(facts: ModelFacts, devices: int = 1, page: int = 1, first: IntArray | None = None) -> int:
         """Bytes of rows and of all that evaluations take, where it lies on devices, on the one that has most of them.
 
         Parameters
@@ -123,17 +123,17 @@ class DeviceRows:
         devices, page : of a group: how many, and the bytes of whose multiples their parts consist.
         first : int64 [P]; first state of each partition as the devices number them; None as the store does.
         """
-        return RowSizes.of(model, parts_of_rows(model, first, devices), page=page).on_device(True, True)
+        return RowSizes.of(facts, parts_of_rows(facts, first, devices), page=page).on_device(True, True)
 
     @staticmethod
     def placed(
-        model: ModelFacts, room: int, devices: int = 1, page: int = 1, first: IntArray | None = None
+        facts: ModelFacts, room: int, devices: int = 1, page: int = 1, first: IntArray | None = None
     ) -> tuple[int, int]:
         """Bytes on the device that has most of them, and page-locked ones of the host, where each has so much room.
 
         What must lie on the devices may take more than that. The other parameters are those of :meth:`nbytes`.
         """
-        sizes = RowSizes.of(model, parts_of_rows(model, first, devices), page=page)
+        sizes = RowSizes.of(facts, parts_of_rows(facts, first, devices), page=page)
         on_device, solves = sizes.placed(room) or (False, False)
         return sizes.on_device(on_device, solves), 0 if on_device else total_of(sizes.in_host())
 
@@ -173,12 +173,12 @@ class DeviceRows:
             names = ("chunks", "start", "progress", "partials", "ticket", "row_sums", "results")
             for name in (*names, *VECTORS):
                 evaluation[name] = at.get(name, 0)
-            evaluation["member"], evaluation["discount"] = member, self._model.discount
+            evaluation["member"], evaluation["discount"] = member, self._facts.discount
             evaluation["progress_of"] = [of["progress"] for of in self._own]
             evaluation["sums_of"] = [of["sums"] for of in self._own]
 
     def _fill_memory(self, sizes: RowSizes) -> None:
-        row_sums = np.ascontiguousarray(self._model.row_sums)
+        row_sums = np.ascontiguousarray(self._facts.row_sums)
         for own, stream in zip(self._own, self._streams, strict=True):
             stream.upload(own["descriptors"], self._descriptors)
             stream.upload(own["row_sums"], row_sums)
@@ -258,12 +258,12 @@ class DeviceRows:
         """Changes are reported against the values as they are now."""
         values = int(self.launches.evaluations[0]["values"])
         self._group.meet(self._streams)
-        self._group.copy(self._streams, self.at["start"], values, 8 * self._model.n_states)
+        self._group.copy(self._streams, self.at["start"], values, 8 * self._facts.n_states)
 
     def report(self, sweeps: int) -> Evaluation:
         """Measure all that has rows, after so many sweeps or products."""
         rise, fall, *measured, second_best, largest, smallest = self.measured()
-        states = int(np.diff(self._model.partition_ptr)[self.valid].sum())
+        states = int(np.diff(self._facts.partition_ptr)[self.valid].sum())
         return Evaluation(sweeps * states, rise, fall, np.array(measured), second_best, largest, -smallest)
 
     def measured(self) -> FloatArray:
@@ -281,7 +281,7 @@ class DeviceRows:
         """The chunks of all partitions with rows, each device's in its list."""
         if np.array_equal(self._listed, self.valid):
             return
-        chunks, ptr = chunks_of(self._model, self.valid, self._descriptors, self._parts)
+        chunks, ptr = chunks_of(self._facts, self.valid, self._descriptors, self._parts)
         for member, (own, stream) in enumerate(zip(self._own, self._streams, strict=True)):
             begin, end = ptr[member : member + 2].tolist()
             stream.upload(own["chunks"], chunks[begin:end])

@@ -56,56 +56,56 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
         self._test = None if kernel.stopping is None else CopiedChanges(kernel.stopping, kernel.block)
         self._compiled: dict[TableTypes, dict[str, Kernel]] = {}
 
-    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+    def load_code(self, facts: ModelFacts, loops: Loops) -> None:
         """Compile kernels for the types of the store.
 
         Raises
         ------
         OptionsError : the kernel cannot sweep this store.
         """
-        self._kernel.check(model)
-        self._kernels(model, (model.successor_dtype, model.probability_dtype))
+        self._kernel.check(facts)
+        self._kernels(facts, (facts.successor_dtype, facts.probability_dtype))
 
-    def _kernels(self, model: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
+    def _kernels(self, facts: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
         if types not in self._compiled:
             c_types: dict[str, str | int] = {"INDEX": c_type(types[0]), "REAL": c_type(types[1])}
-            defines = c_types | dict(self._kernel.defines(model))
+            defines = c_types | dict(self._kernel.defines(facts))
             source = read_sources(*SIMPLE, f"simple/{self._kernel.source}")
             names = (*_COMMON, *(launch.name for launch in self._kernel.launches))
             # Fused, a sum would differ in its last bits from the CPU's.
             self._compiled[types] = self._device.compile(source, defines, names, fused=False)
         return self._compiled[types]
 
-    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+    def layout(self, facts: ModelFacts, needs: Needs) -> Layout:
         """Partitions one by one, two local vectors, changes, reports, a kernel's workspace, and what alignment adds."""
-        sizes = self._sizes(model)
-        beside = sum(sizes.values()) - sizes["workspace"] + model.largest_table_bytes
-        self._kernel.check_memory(model, beside, needs.room, self.name)
+        sizes = self._sizes(facts)
+        beside = sum(sizes.values()) - sizes["workspace"] + facts.largest_table_bytes
+        self._kernel.check_memory(facts, beside, needs.room, self.name)
         changes = sizes["change"] + sizes["maxima"] + sizes["words"]
-        own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment_bytes(model)}
+        own = {"local values": 2 * sizes["in"], "changes": changes, "alignment": alignment_bytes(facts)}
         own |= {"workspace": sizes["workspace"]} if sizes["workspace"] else {}
-        layout = device_layout(model, needs, self.name, own)
+        layout = device_layout(facts, needs, self.name, own)
         if self._test is None:
             return layout
-        return replace(layout, host={**layout.host, "changes": 8 * self._test.copied(model.largest_partition)})
+        return replace(layout, host={**layout.host, "changes": 8 * self._test.copied(facts.largest_partition)})
 
-    def _sizes(self, model: ModelFacts) -> dict[str, int]:
+    def _sizes(self, facts: ModelFacts) -> dict[str, int]:
         """Bytes of what is allocated beside partitions, by name."""
-        local = aligned(8 * (model.largest_partition + model.largest_halo))
+        local = aligned(8 * (facts.largest_partition + facts.largest_halo))
         return {
-            "values": aligned(8 * model.n_states),
-            "policy": aligned(4 * model.n_states),
+            "values": aligned(8 * facts.n_states),
+            "policy": aligned(4 * facts.n_states),
             "in": local,
             "out": local,
-            "change": aligned(8 * model.largest_partition),
-            "maxima": aligned(8 * self._test.maxima(model.largest_partition)) if self._test is not None else 0,
+            "change": aligned(8 * facts.largest_partition),
+            "maxima": aligned(8 * self._test.maxima(facts.largest_partition)) if self._test is not None else 0,
             "words": aligned(8 * _WORDS),
-            "workspace": aligned(self._kernel.workspace(model)),
+            "workspace": aligned(self._kernel.workspace(facts)),
         }
 
     def start(
         self,
-        model: ModelFacts,
+        facts: ModelFacts,
         layout: Layout,
         values: FloatArray | None,
         policy: npt.NDArray[np.int32] | None,
@@ -118,29 +118,29 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
         MemoryBudgetError : the device has not so much memory.
         """
         self.close()
-        self._model, self._loader = model, loader
+        self._facts, self._loader = facts, loader
         self._stream = self._device.stream()
-        sizes = self._sizes(model)
+        sizes = self._sizes(facts)
         try:
             base = self._device.allocate(sum(sizes.values()))
         except MemoryError as error:
             raise MemoryBudgetError(
-                f"values, policy and local values of {model.n_states} states need {format_bytes(sum(sizes.values()))} "
+                f"values, policy and local values of {facts.n_states} states need {format_bytes(sum(sizes.values()))} "
                 f"on {self.name}, which has {format_bytes(self.free_bytes())} free; use --device cpu or a larger device"
             ) from error
         self._at = dict(zip(sizes, base + np.cumsum([0, *sizes.values()])[:-1].astype(np.uint64), strict=True))
         self._words = self._device.pinned(8 * _WORDS).view(np.uint64)
         if self._test is not None:
-            self._test.start(self._device, model.largest_partition, self._at["change"], self._at["maxima"])
-        self._local_states = model.largest_partition + model.largest_halo
+            self._test.start(self._device, facts.largest_partition, self._at["change"], self._at["maxima"])
+        self._local_states = facts.largest_partition + facts.largest_halo
         if sizes["workspace"]:
             self._stream.clear(int(self._at["workspace"]), sizes["workspace"])
         if values is None:
-            self._stream.clear(int(self._at["values"]), 8 * model.n_states)
+            self._stream.clear(int(self._at["values"]), 8 * facts.n_states)
         else:
             self._stream.upload(int(self._at["values"]), np.ascontiguousarray(values))
-        for start in range(0, model.n_states, _NO_POLICY.size):
-            end = min(start + _NO_POLICY.size, model.n_states)
+        for start in range(0, facts.n_states, _NO_POLICY.size):
+            end = min(start + _NO_POLICY.size, facts.n_states)
             piece = _NO_POLICY[: end - start] if policy is None else np.ascontiguousarray(policy[start:end])
             self._stream.upload(int(self._at["policy"]) + 4 * start, piece)
             self._stream.wait()
@@ -153,7 +153,7 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
     def _pass(self, resident: Resident, current: np.uint64, other: np.uint64) -> None:
         """All launches of one pass."""
         table, counts, kernels = resident.arrays
-        workspace = self._at["workspace"] if self._kernel.workspace(self._model) else np.uint64(0)
+        workspace = self._at["workspace"] if self._kernel.workspace(self._facts) else np.uint64(0)
         arguments = (table, current, other, self._at["policy"], self._at["change"], workspace)
         for launch in self._kernel.launches:
             blocks = -(-counts[launch.over] // launch.each)
@@ -220,7 +220,7 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
         table, counts, kernels = resident.arrays
         current, _ = self._gather(resident)
         self._clear_words()
-        numbers = np.float64(self._model.row_sums[resident.index]), np.float64(significant)
+        numbers = np.float64(self._facts.row_sums[resident.index]), np.float64(significant)
         report = self._at["words"] + np.uint64(8 * _REPORT.start)
         self._launch(kernels["measure"], counts["states"], table, current, self._at["policy"], *numbers, report)
         found = numbers_of_encoded(self._read_words()[_REPORT])
@@ -250,7 +250,7 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
             self._stream.wait()
 
     def _kernels_of_the_store(self) -> dict[str, Kernel]:
-        return self._kernels(self._model, (self._model.successor_dtype, self._model.probability_dtype))
+        return self._kernels(self._facts, (self._facts.successor_dtype, self._facts.probability_dtype))
 
     def _pieces(self, states: IntArray) -> list[slice]:
         size = self._local_states
@@ -263,7 +263,7 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
         """One copy to the device."""
-        start = int(self._model.partition_ptr[partition])
+        start = int(self._facts.partition_ptr[partition])
         self._stream.upload(int(self._at["policy"]) + 4 * start, np.ascontiguousarray(policy, np.int32))
         self._stream.wait()
 
@@ -278,13 +278,13 @@ class SimpleBackend(SimpleTables, SimpleSweeps):
 
     def values(self, order: GridOrder | None = None) -> FloatArray:
         """A copy on the host."""
-        host = np.empty(self._model.n_states)
+        host = np.empty(self._facts.n_states)
         self._download("values", 0, host)
         return host if order is None else order.to_source(host)
 
     def policy(self, order: GridOrder | None = None) -> npt.NDArray[np.int32]:
         """A copy on the host."""
-        host = np.empty(self._model.n_states, np.int32)
+        host = np.empty(self._facts.n_states, np.int32)
         self._download("policy", 0, host)
         return host if order is None else order.to_source(host)
 

@@ -45,9 +45,9 @@ TableTypes = tuple[np.dtype[Any], np.dtype[Any]]
 """Of successors and of probabilities."""
 
 
-def alignment_bytes(model: ModelFacts) -> int:
+def alignment_bytes(facts: ModelFacts) -> int:
     """Bytes that alignment adds to all partitions together, at most."""
-    return (_FIELDS + 1) * ALIGNMENT * model.n_partitions
+    return (_FIELDS + 1) * ALIGNMENT * facts.n_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SimpleTables(ABC):
     device : memory, a stream and kernels.
     """
 
-    _model: ModelFacts
+    _facts: ModelFacts
     _stream: Stream
 
     def __init__(self, device: Device) -> None:
@@ -81,7 +81,7 @@ class SimpleTables(ABC):
         self.name = device.name
 
     @abstractmethod
-    def _kernels(self, model: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
+    def _kernels(self, facts: ModelFacts, types: TableTypes) -> dict[str, Kernel]:
         """Compiled for such fields; they are the last of a resident's arrays."""
 
     def free_bytes(self) -> int:
@@ -114,7 +114,7 @@ class SimpleTables(ABC):
         descriptor["pointers"] = [int(o) if f.size else 0 for f, o in zip(fields, offsets, strict=False)]
         descriptor["first"], descriptor["n"], descriptor["h"] = table.first_state, table.n_states, table.halo.size
         descriptor["actions"], descriptor["width"] = table.actions_per_state, table.successors_per_action
-        descriptor["discount"], descriptor["sign"] = self._model.discount, self._model.sign
+        descriptor["discount"], descriptor["sign"] = self._facts.discount, self._facts.sign
         counts = {
             "states": table.n_states,
             "rows": table.n_rows,
@@ -129,9 +129,9 @@ class SimpleTables(ABC):
     def _discounts(self, durations: Any) -> Any:
         """Discounts of rows, where the durations are."""
         if isinstance(durations, np.ndarray):
-            return discounts_of(self._model.discount, durations)
+            return discounts_of(self._facts.discount, durations)
         with durations.device:
-            return discounts_of(self._model.discount, durations)
+            return discounts_of(self._facts.discount, durations)
 
     def admit(self, prepared: _Packed) -> Resident:
         """One allocation for all fields and one copy; fields that are on the device are copied there.
@@ -154,7 +154,7 @@ class SimpleTables(ABC):
         for field, offset in prepared.on_device:
             self._stream.copy(at + offset, int(field.data.ptr), field.nbytes)
         self._stream.wait()
-        arrays = (np.uint64(at), prepared.counts, self._kernels(self._model, prepared.types))
+        arrays = (np.uint64(at), prepared.counts, self._kernels(self._facts, prepared.types))
         return Resident(prepared.index, prepared.counts["states"], prepared.has_durations, arrays)
 
     def release(self, resident: Resident) -> None:

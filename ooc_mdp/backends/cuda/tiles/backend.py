@@ -57,7 +57,7 @@ _MAX_HALO = 8192
 class _Detail:
     """Of a layout: what it is for, and where tiles and slots lie."""
 
-    model: ModelFacts
+    facts: ModelFacts
     needs: Needs
     tiling: Tiling
     slots: SlotLayout
@@ -90,9 +90,9 @@ class TiledBackend:
         """Itself."""
         return self
 
-    def load_code(self, model: ModelFacts, loops: Loops) -> None:
+    def load_code(self, facts: ModelFacts, loops: Loops) -> None:
         """Reads of frames; :meth:`start` compiles kernels, those of a policy's rows too where these are planned."""
-        if model.stored_fields:
+        if facts.stored_fields:
             from ooc_mdp.store.chunk_reads import load_code
 
             load_code()
@@ -101,52 +101,52 @@ class TiledBackend:
         """Bytes that could be allocated on the device now, on that of a group that has least."""
         return min(self._group.memory_free())
 
-    def layout(self, model: ModelFacts, needs: Needs) -> Layout:
+    def layout(self, facts: ModelFacts, needs: Needs) -> Layout:
         """Slots for the largest partition; tiles are iterated over their halos where these are known to be small."""
-        tiling = Tiling.of(model, self._tile_states)
-        local = not is_ragged(model) and (
-            model.block_shapes is not None or 4 * model.largest_halo < model.largest_partition
+        tiling = Tiling.of(facts, self._tile_states)
+        local = not is_ragged(facts) and (
+            facts.block_shapes is not None or 4 * facts.largest_halo < facts.largest_partition
         )
         halo = aligned(tiling.neighbourhood + tiling.neighbourhood // 4)
-        return self._layout_of(model, needs, tiling, local, halo)
+        return self._layout_of(facts, needs, tiling, local, halo)
 
     def enlarged(self, layout: Layout) -> Layout:
         """Room for tiles with larger halos, which are given up where they do not fit or gain nothing."""
         detail: _Detail = layout.detail
-        model, tiling, halo = detail.model, detail.tiling, 2 * detail.slots.halo
+        facts, tiling, halo = detail.facts, detail.tiling, 2 * detail.slots.halo
         # Without a grid, a tile that reads many states outside gains nothing from iterating alone.
-        most = 2 * tiling.threads if model.block_shapes is None else _MAX_HALO
-        return self._layout_of(model, detail.needs, tiling, halo <= most, halo)
+        most = 2 * tiling.threads if facts.block_shapes is None else _MAX_HALO
+        return self._layout_of(facts, detail.needs, tiling, halo <= most, halo)
 
-    def _layout_of(self, model: ModelFacts, needs: Needs, tiling: Tiling, local: bool, halo: int) -> Layout:
-        slots = SlotLayout.of(model, tiling, local, halo if local else 0)
+    def _layout_of(self, facts: ModelFacts, needs: Needs, tiling: Tiling, local: bool, halo: int) -> Layout:
+        slots = SlotLayout.of(facts, tiling, local, halo if local else 0)
         if local and not slots.fits(tiling):
-            slots = SlotLayout.of(model, tiling, False, 0)
-        division, devices = self.division(model), len(self._group)
-        held = division.shares(np.ones(model.n_partitions, np.int64))
-        own = TileMemory.plan(self._group, model, tiling, slots, division)
-        own["staging"] = TileLoader.device_bytes(model)
+            slots = SlotLayout.of(facts, tiling, False, 0)
+        division, devices = self.division(facts), len(self._group)
+        held = division.shares(np.ones(facts.n_partitions, np.int64))
+        own = TileMemory.plan(self._group, facts, tiling, slots, division)
+        own["staging"] = TileLoader.device_bytes(facts)
         group, first = self._group, division.first
-        place_rows = partial(DeviceRows.placed, model, devices=len(group), page=group.page, first=first)
-        layout = device_layout(model, needs, self.name, own, slots.nbytes, place_rows, int(held.max()))
-        locked = PIECES_BYTES + devices * TileMemory.page_locked_bytes(model.n_partitions)
+        place_rows = partial(DeviceRows.placed, facts, devices=len(group), page=group.page, first=first)
+        layout = device_layout(facts, needs, self.name, own, slots.nbytes, place_rows, int(held.max()))
+        locked = PIECES_BYTES + devices * TileMemory.page_locked_bytes(facts.n_partitions)
         return replace(
             layout,
             batch_size=int(np.minimum(held, layout.cache_bytes // slots.nbytes).sum()),
             host={"page-locked": locked, **layout.host},
             places=division.owner if devices > 1 else None,
-            detail=_Detail(model, needs, tiling, slots, division),
+            detail=_Detail(facts, needs, tiling, slots, division),
         )
 
-    def division(self, model: ModelFacts) -> Division:
+    def division(self, facts: ModelFacts) -> Division:
         """Which partitions are whose."""
-        return Division.choose(model, len(self._group))
+        return Division.choose(facts, len(self._group))
 
     # ---------------------------------------------------------------------------------------------------- start
 
     def start(
         self,
-        model: ModelFacts,
+        facts: ModelFacts,
         layout: Layout,
         values: FloatArray | None,
         policy: npt.NDArray[np.int32] | None,
@@ -156,10 +156,10 @@ class TiledBackend:
         self.close()
         detail: _Detail = layout.detail
         division = self._division = detail.division
-        self._model, self._tiling, self._layout, self._rows_room = model, detail.tiling, detail.slots, layout.rows_room
+        self._facts, self._tiling, self._layout, self._rows_room = facts, detail.tiling, detail.slots, layout.rows_room
         self._streams = self._group.streams(urgent=True)
         self._stream = self._streams[0]
-        self._memory = TileMemory(self._group, self._streams, model, self._tiling, self._layout, division)
+        self._memory = TileMemory(self._group, self._streams, facts, self._tiling, self._layout, division)
         self._memory.upload("values", values)
         self._memory.upload("policy", None if policy is None else policy.astype(self._memory.choice))
         partitions = self._tiling.per_partition.size
@@ -169,7 +169,7 @@ class TiledBackend:
         if policy is not None:
             self._without_policy[:] = np.maximum.reduceat(policy, division.stored) < 0
         self._launches = TileLaunches(
-            self._group, self._streams, model, self._tiling, self._layout, self._memory, division
+            self._group, self._streams, facts, self._tiling, self._layout, self._memory, division
         )
         self._open_loaders()
         self._read = None if loader is None else self._loaders[0].reader(loader)
@@ -178,8 +178,8 @@ class TiledBackend:
         if layout.rows_room is not None:  # compiled here, so that no clock of a solve counts it
             self._launches.load_improvement()
             for device in self._group.devices:
-                row_kernels(device, model, len(self._group))
-        held = division.shares(np.ones(model.n_partitions, np.int64))
+                row_kernels(device, facts, len(self._group))
+        held = division.shares(np.ones(facts.n_partitions, np.int64))
         counts = np.minimum(held, layout.cache_bytes // self._layout.nbytes).tolist()
         self._launches.most = max(counts)
         self._free_slots = [
@@ -188,7 +188,7 @@ class TiledBackend:
 
     def _open_loaders(self) -> None:
         """What brings partitions into the slots of each device."""
-        model, buffers = self._model, queue.SimpleQueue[npt.NDArray[np.uint8]]()
+        model, buffers = self._facts, queue.SimpleQueue[npt.NDArray[np.uint8]]()
         members = zip(self._group.devices, self._launches.kernels, self._memory.members, strict=True)
         try:
             self._loaders = [
@@ -285,14 +285,14 @@ class TiledBackend:
 
     # ------------------------------------------------------------------------------------------- a policy's rows
 
-    def rows_bytes(self, model: ModelFacts) -> int:
+    def rows_bytes(self, facts: ModelFacts) -> int:
         """On each device, where they find room there."""
-        return DeviceRows.nbytes(model, len(self._group), self._group.page, self.division(model).first)
+        return DeviceRows.nbytes(facts, len(self._group), self._group.page, self.division(facts).first)
 
     def open_rows(self, coupling: Coupling) -> None:
         """On the devices, or in the host's memory where that leaves too little; all partitions are swept."""
         self.close_rows()
-        self._rows = DeviceRows(self._group, self._streams, self._model, self._rows_room, self._division.first)
+        self._rows = DeviceRows(self._group, self._streams, self._facts, self._rows_room, self._division.first)
 
     def close_rows(self) -> None:
         """Free them immediately."""
@@ -363,11 +363,11 @@ class TiledBackend:
 
     def values(self, order: GridOrder | None = None) -> FloatArray:
         """A copy on the host."""
-        return self._on_host("values", np.empty(self._model.n_states), order)
+        return self._on_host("values", np.empty(self._facts.n_states), order)
 
     def policy(self, order: GridOrder | None = None) -> npt.NDArray[np.int32]:
         """A copy on the host."""
-        return self._on_host("policy", np.empty(self._model.n_states, np.int32), order)
+        return self._on_host("policy", np.empty(self._facts.n_states, np.int32), order)
 
     def _on_host(self, name: str, host: npt.NDArray[Any], order: GridOrder | None) -> npt.NDArray[Any]:
         place = place_in_row if order is None else order.place

@@ -48,34 +48,34 @@ class Division:
         return cls(owner.astype(np.uint8), order, first, stored, stored[begins], (first - stored)[begins], devices)
 
     @classmethod
-    def choose(cls, model: ModelFacts, devices: int) -> Division:
+    def choose(cls, facts: ModelFacts, devices: int) -> Division:
         """Contiguous for strongly coupled models, so that device order is store order, else cyclic."""
-        return cls.contiguous(model, devices) if model.strongly_coupled else cls.cyclic(model, devices)
+        return cls.contiguous(facts, devices) if facts.strongly_coupled else cls.cyclic(facts, devices)
 
     @classmethod
-    def cyclic(cls, model: ModelFacts, devices: int) -> Division:
+    def cyclic(cls, facts: ModelFacts, devices: int) -> Division:
         """Neighbouring partitions on different devices, so that a wave of information gives work to all of them.
 
         On a grid of partitions each row is dealt out in turn, and begins one device further than the row before, or two
         after as many rows as there are devices, so that diagonals meet all devices, too. Without a grid partitions are
         dealt out by their numbers. Then single partitions change hands until bytes are balanced.
         """
-        grid = model.partition_grid or (model.n_partitions,)
+        grid = facts.partition_grid or (facts.n_partitions,)
         *rows, last = np.indices(grid).reshape(len(grid), -1)
         turn = last + sum(row + row // devices for row in rows)
-        return cls.of(_balanced(turn % devices, model.partition_bytes, devices), _sizes(model), devices)
+        return cls.of(_balanced(turn % devices, facts.partition_bytes, devices), _sizes(facts), devices)
 
     @classmethod
-    def contiguous(cls, model: ModelFacts, devices: int) -> Division:
+    def contiguous(cls, facts: ModelFacts, devices: int) -> Division:
         """Ranges in store order, cut where bytes come nearest to equal parts; none is empty if partitions suffice."""
-        parts = min(devices, model.n_partitions)
-        before = np.concatenate([[0], np.cumsum(model.partition_bytes)])
+        parts = min(devices, facts.n_partitions)
+        before = np.concatenate([[0], np.cumsum(facts.partition_bytes)])
         cuts = [0]
         for k in range(1, parts):
             nearest = int(np.abs(before - before[-1] * (k / parts)).argmin())
-            cuts.append(min(max(nearest, cuts[-1] + 1), model.n_partitions - (parts - k)))
-        owner = np.repeat(np.arange(parts), np.diff([*cuts, model.n_partitions]))
-        return cls.of(owner, _sizes(model), devices)
+            cuts.append(min(max(nearest, cuts[-1] + 1), facts.n_partitions - (parts - k)))
+        owner = np.repeat(np.arange(parts), np.diff([*cuts, facts.n_partitions]))
+        return cls.of(owner, _sizes(facts), devices)
 
     @property
     def reordered(self) -> bool:
@@ -109,8 +109,8 @@ class Division:
         return [np.flatnonzero(owner == device) for device in range(self.devices)]
 
 
-def _sizes(model: ModelFacts) -> IntArray:
-    return np.diff(model.partition_ptr)
+def _sizes(facts: ModelFacts) -> IntArray:
+    return np.diff(facts.partition_ptr)
 
 
 def _starts(order: IntArray, sizes: IntArray) -> IntArray:

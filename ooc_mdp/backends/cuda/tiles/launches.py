@@ -67,18 +67,18 @@ class TileLaunches:
         self,
         group: DeviceGroup,
         streams: Sequence[Stream],
-        model: ModelFacts,
+        facts: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         memory: TileMemory,
         division: Division,
     ) -> None:
-        self._group, self._streams, self._model, self._division = group, streams, model, division
+        self._group, self._streams, self._facts, self._division = group, streams, facts, division
         self._tiling, self._layout, self._memory = tiling, layout, memory
-        self.staged = layout.staged(model, tiling, min(device.staging_shared for device in group.devices))
+        self.staged = layout.staged(facts, tiling, min(device.staging_shared for device in group.devices))
         """Bytes of shared memory into which a block's next tile comes."""
-        self._defines = layout.defines(model, tiling, self.staged, division)
-        with_windows = layout.window_shared(model, tiling) > 0
+        self._defines = layout.defines(facts, tiling, self.staged, division)
+        with_windows = layout.window_shared(facts, tiling) > 0
         names = (*_KERNELS, *_WINDOW_KERNELS) if with_windows else _KERNELS
         source = read_sources(*TILES)
         self.kernels: tuple[dict[str, Kernel], ...] = tuple(
@@ -185,7 +185,7 @@ class TileLaunches:
         """A round that looks for windows with a trap, and solves them."""
         kernels, stream, begin = self._of(number, r)
         select, kernel = (kernels[name] for name in _WINDOW_KERNELS)
-        threads, shared = self._tiling.threads, self._layout.window_shared(self._model, self._tiling)
+        threads, shared = self._tiling.threads, self._layout.window_shared(self._facts, self._tiling)
         blocks = kernel.blocks_at_once(threads, shared)
         arguments = (*begin, np.int32(_WINDOW_ROUNDS.index(r)), np.int32(len(_WINDOW_ROUNDS)))
         select(stream, 4 * self._group.devices[number].multiprocessors, 256, arguments)
@@ -208,7 +208,7 @@ class TileLaunches:
         """The kernel of improvements, compiled where it has not been before."""
         if IMPROVE_KERNELS[0] in self.kernels[0]:
             return
-        defines = self._defines | kernel_defines(self._model, len(self._group))
+        defines = self._defines | kernel_defines(self._facts, len(self._group))
         source = read_sources(*TILES, "policy/rows.cuh", "policy/improve.cu")
         for device, kernels in zip(self._group.devices, self.kernels, strict=True):
             kernels |= device.compile(source, defines, IMPROVE_KERNELS)

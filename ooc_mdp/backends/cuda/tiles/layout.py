@@ -49,33 +49,33 @@ _BLOCK_SHARED = 5 << 9
 """Bytes of shared memory of a sweeping block beside all that: its variables, and what the system takes."""
 
 
-def _weights(model: ModelFacts) -> int:
+def _weights(facts: ModelFacts) -> int:
     """Probabilities of a row that are stored."""
-    return model.successors_per_action - 1 if model.dyadic_probabilities else model.successors_per_action
+    return facts.successors_per_action - 1 if facts.dyadic_probabilities else facts.successors_per_action
 
 
-def is_ragged(model: ModelFacts) -> bool:
+def is_ragged(facts: ModelFacts) -> bool:
     """Whether rows stay as the table has them: they differ in size, or states need more than 32 bits."""
-    return model.actions_per_state == 0 or model.successors_per_action == 0 or model.n_states >= 1 << 32
+    return facts.actions_per_state == 0 or facts.successors_per_action == 0 or facts.n_states >= 1 << 32
 
 
-def halo_dtype(model: ModelFacts) -> np.dtype[np.integer]:
+def halo_dtype(facts: ModelFacts) -> np.dtype[np.integer]:
     """Type of halo states on the device."""
-    return np.dtype(np.uint32) if model.n_states < 1 << 32 else np.dtype(np.int64)
+    return np.dtype(np.uint32) if facts.n_states < 1 << 32 else np.dtype(np.int64)
 
 
-def _record(model: ModelFacts, tiling: Tiling, local: bool) -> list[tuple[str, int]]:
+def _record(facts: ModelFacts, tiling: Tiling, local: bool) -> list[tuple[str, int]]:
     """Parts of a tile's record and their bytes, as in tiles.cuh; the halo, which comes last, without its states."""
-    n, a, k = tiling.threads, model.actions_per_state, model.successors_per_action
-    real, durations = model.probability_dtype.itemsize, model.duration_dtype
+    n, a, k = tiling.threads, facts.actions_per_state, facts.successors_per_action
+    real, durations = facts.probability_dtype.itemsize, facts.duration_dtype
     rows = [
-        ("weights", a * _weights(model) * n * real),
+        ("weights", a * _weights(facts) * n * real),
         ("rewards", a * n * real),
         ("durations", a * n * (0 if durations is None else durations.itemsize)),
         ("successors", a * k * n * (2 if local else 4)),
     ]
     lists = [("inputs", 4 * tiling.max_inputs)]
-    return (([] if is_ragged(model) else rows) + lists) + ([("halo", 0)] if local else [])
+    return (([] if is_ragged(facts) else rows) + lists) + ([("halo", 0)] if local else [])
 
 
 def _power_of_two(least: int) -> int:
@@ -94,22 +94,22 @@ class Tiling:
     """int64 [P]; tiles."""
 
     @classmethod
-    def of(cls, model: ModelFacts, states: int = TILE_STATES) -> Tiling:
+    def of(cls, facts: ModelFacts, states: int = TILE_STATES) -> Tiling:
         """Boxes of about as many points along each axis, as evenly cut as the largest box allows."""
-        sizes = np.diff(model.partition_ptr)
+        sizes = np.diff(facts.partition_ptr)
         extents = sizes[:, None]
-        if model.block_shapes is not None and model.block_shapes.shape[1] <= _MAX_AXES:
-            extents = model.block_shapes.astype(np.int64)
+        if facts.block_shapes is not None and facts.block_shapes.shape[1] <= _MAX_AXES:
+            extents = facts.block_shapes.astype(np.int64)
         shape = _shape(tuple(extents.max(axis=0).tolist()), states)
         per_partition = np.prod(-(-extents // np.array(shape)), axis=1, dtype=np.int64)
         return cls(shape, extents, per_partition)
 
-    def first_colours(self, model: ModelFacts) -> IntArray:
+    def first_colours(self, facts: ModelFacts) -> IntArray:
         """int64 [P]; colour of each partition's first tile, so that colours go on across borders of partitions.
 
         1 where an odd number of tiles precede it along all axes of a grid of partitions, else 0.
         """
-        grid = model.partition_grid
+        grid = facts.partition_grid
         if grid is None or len(grid) != len(self.shape):
             return np.zeros(self.per_partition.size, np.int64)
         across = -(-self.extents // np.array(self.shape)).reshape(*grid, len(grid))
@@ -209,20 +209,20 @@ class SweepThread:
     """Whether rows become doubles once a visit, in registers, or again in each iteration."""
 
     @classmethod
-    def of(cls, model: ModelFacts, local: bool) -> SweepThread:
+    def of(cls, facts: ModelFacts, local: bool) -> SweepThread:
         """Two states where their rows fit, in as few registers as they fit in."""
-        if local and model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES:
+        if local and facts.actions_per_state * facts.successors_per_action <= _HELD_ENTRIES:
             for registers, ahead in ((80, False), (128, True), (128, False)):
-                if 2 * cls._row_registers(model, ahead) + _WORKING_REGISTERS <= registers:
+                if 2 * cls._row_registers(facts, ahead) + _WORKING_REGISTERS <= registers:
                     return cls(2, registers, ahead)
         return cls(1, 64, False)
 
     @staticmethod
-    def _row_registers(model: ModelFacts, ahead: bool) -> int:
+    def _row_registers(facts: ModelFacts, ahead: bool) -> int:
         """Of a state's weights, successors, rewards and discounts."""
-        a, k = model.actions_per_state, model.successors_per_action
-        weights, words = (k, 2) if ahead else (_weights(model), model.probability_dtype.itemsize // 4)
-        return a * (weights + 1) * words + -(-a * k // 2) + (0 if model.duration_dtype is None else 2 * a)
+        a, k = facts.actions_per_state, facts.successors_per_action
+        weights, words = (k, 2) if ahead else (_weights(facts), facts.probability_dtype.itemsize // 4)
+        return a * (weights + 1) * words + -(-a * k // 2) + (0 if facts.duration_dtype is None else 2 * a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +246,13 @@ class SlotLayout:
     nbytes: int
 
     @classmethod
-    def of(cls, model: ModelFacts, tiling: Tiling, local: bool, halo: int) -> SlotLayout:
+    def of(cls, facts: ModelFacts, tiling: Tiling, local: bool, halo: int) -> SlotLayout:
         """Sized for the largest partition."""
-        boundary = min(model.largest_partition, 1024 + 2 * model.largest_halo)
-        record = _record(model, tiling, local)
+        boundary = min(facts.largest_partition, 1024 + 2 * facts.largest_halo)
+        record = _record(facts, tiling, local)
         fields = {name: sum(size for _, size in record[:i]) for i, (name, _) in enumerate(record)}
         record_bytes = -(-(sum(size for _, size in record) + (4 * max(halo, 1) if local else 0)) // _LINE) * _LINE
-        room = model.largest_table_bytes + 12 * ALIGNMENT if is_ragged(model) else 0
+        room = facts.largest_table_bytes + 12 * ALIGNMENT if is_ragged(facts) else 0
         sizes = {
             "boundary_count": 4,
             "boundary": 4 * boundary,
@@ -262,7 +262,7 @@ class SlotLayout:
         }
         offsets = dict(zip(sizes, np.cumsum([0, *(aligned(s) for s in sizes.values())]).tolist(), strict=False))
         nbytes = sum(aligned(s) for s in sizes.values())
-        return cls(local, halo, fields, record_bytes, boundary, room, SweepThread.of(model, local), offsets, nbytes)
+        return cls(local, halo, fields, record_bytes, boundary, room, SweepThread.of(facts, local), offsets, nbytes)
 
     def sweep_threads(self, tiling: Tiling) -> int:
         """Threads of a block that sweeps a tile."""
@@ -276,14 +276,14 @@ class SlotLayout:
         """States of a halo whose numbers are staged."""
         return min(max(self.halo, 1), _MAX_LISTED * self.sweep_threads(tiling))
 
-    def staged(self, model: ModelFacts, tiling: Tiling, room: int) -> int:
+    def staged(self, facts: ModelFacts, tiling: Tiling, room: int) -> int:
         """Bytes of shared memory to which a block brings the rows of its next tile; 0 where they do not go there.
 
         Parameters
         ----------
         room : bytes of shared memory of a multiprocessor whose blocks can have them filled while they run, or 0.
         """
-        if not self.local or not 0 < model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES:
+        if not self.local or not 0 < facts.actions_per_state * facts.successors_per_action <= _HELD_ENTRIES:
             return 0
         record = -(-(self.record["halo"] + 4 * self.listed(tiling) + 12) // _LINE) * _LINE
         staged = record + 16 * tiling.threads + _LINE
@@ -291,20 +291,20 @@ class SlotLayout:
         return staged if self.blocks(tiling) * block <= room else 0
 
     def defines(
-        self, model: ModelFacts, tiling: Tiling, staged: int = 0, division: Division | None = None
+        self, facts: ModelFacts, tiling: Tiling, staged: int = 0, division: Division | None = None
     ) -> dict[str, str | int]:
         """What the kernels are compiled with, where blocks stage so many bytes; `division`: None of one device."""
-        durations = model.duration_dtype
+        durations = facts.duration_dtype
         return {
             "MEMBERS": 1 if division is None else division.devices,
             "REORDERED": int(division is not None and division.reordered),
             "STAGED": staged,
             "LISTED": self.listed(tiling),
             "LOCAL": int(self.local),
-            "RAGGED": int(is_ragged(model)),
-            "ACTIONS": model.actions_per_state,
-            "WIDTH": model.successors_per_action,
-            "WEIGHTS": _weights(model),
+            "RAGGED": int(is_ragged(facts)),
+            "ACTIONS": facts.actions_per_state,
+            "WIDTH": facts.successors_per_action,
+            "WEIGHTS": _weights(facts),
             "TILE": tiling.threads,
             "STATES": self.thread.states,
             "THREADS": self.sweep_threads(tiling),
@@ -318,21 +318,21 @@ class SlotLayout:
             "HALO_HASH": self.halo_hash,
             "INPUTS": tiling.max_inputs,
             "INPUTS_HASH": self.inputs_hash(tiling),
-            "REAL": c_type(model.probability_dtype),
-            "INDEX": c_type(model.successor_dtype),
+            "REAL": c_type(facts.probability_dtype),
+            "INDEX": c_type(facts.successor_dtype),
             "HAS_TAU": int(durations is not None),
             "TAU": "double" if durations is None else c_type(durations),
-            "HALO_STATE": c_type(halo_dtype(model)),
-            "CHOICE": "unsigned char" if self.narrow_policy(model) else "int",
+            "HALO_STATE": c_type(halo_dtype(facts)),
+            "CHOICE": "unsigned char" if self.narrow_policy(facts) else "int",
             "RECORD": self.record_bytes,
             "BOUNDARY_ROOM": self.boundary_room,
             **{f"AT_{part.upper()}": f"{self.offsets.get(part, 0)}ll" for part in SLOT_PARTS},
         }
 
     @staticmethod
-    def narrow_policy(model: ModelFacts) -> bool:
+    def narrow_policy(facts: ModelFacts) -> bool:
         """Whether an action takes one byte on the device."""
-        return 0 < model.actions_per_state <= 256 and not is_ragged(model)
+        return 0 < facts.actions_per_state <= 256 and not is_ragged(facts)
 
     @property
     def halo_hash(self) -> int:
@@ -348,9 +348,9 @@ class SlotLayout:
         """Bytes of shared memory of a block for the values of a tile, without what it stages."""
         return -(-8 * (tiling.threads + max(self.halo, 1)) // _LINE) * _LINE if self.local else 0
 
-    def window_shared(self, model: ModelFacts, tiling: Tiling) -> int:
+    def window_shared(self, facts: ModelFacts, tiling: Tiling) -> int:
         """Bytes of shared memory of a block that solves a window; 0 where rows are not such that it can."""
-        held = self.local and 0 < model.actions_per_state * model.successors_per_action <= _HELD_ENTRIES
+        held = self.local and 0 < facts.actions_per_state * facts.successors_per_action <= _HELD_ENTRIES
         return 8 * tiling.threads * (2 + _DIMENSIONS + 1) if held else 0
 
     def lay_out_shared(self, tiling: Tiling) -> int:

@@ -79,17 +79,17 @@ class _Pipeline:
     """uint32 [_FAULTS], page-locked: a copy of the faults on the host."""
 
 
-def _decoder(model: ModelFacts) -> DeviceDecoder | None:
+def _decoder(facts: ModelFacts) -> DeviceDecoder | None:
     """What decodes a store's frames; None where tables come without."""
-    if not model.stored_fields:
+    if not facts.stored_fields:
         return None
-    fields, shape = model.stored_fields, (model.actions_per_state, model.successors_per_action)
-    return DeviceDecoder(fields, model.frame_buffer_bytes, *shape)
+    fields, shape = facts.stored_fields, (facts.actions_per_state, facts.successors_per_action)
+    return DeviceDecoder(fields, facts.frame_buffer_bytes, *shape)
 
 
-def _table_bytes(model: ModelFacts) -> int:
+def _table_bytes(facts: ModelFacts) -> int:
     """Bytes of a table's arrays one after the other."""
-    return model.largest_table_bytes + (len(TABLE_FIELDS) + 1) * ALIGNMENT
+    return facts.largest_table_bytes + (len(TABLE_FIELDS) + 1) * ALIGNMENT
 
 
 class TileLoader:
@@ -105,7 +105,7 @@ class TileLoader:
     def __init__(
         self,
         device: Device,
-        model: ModelFacts,
+        facts: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         kernels: dict[str, Kernel],
@@ -113,12 +113,12 @@ class TileLoader:
         buffers: queue.SimpleQueue[Bytes],
     ) -> None:
         self._device = device
-        self._model = model
+        self._facts = facts
         self._tiling = tiling
         self._layout = layout
         self._kernels = kernels
         self._engine = engine
-        self._decoder = _decoder(model)
+        self._decoder = _decoder(facts)
         self._decode = {} if self._decoder is None else decode_kernels(device)
         self._states = tiling.extents.prod(axis=1)
         self._pipelines: queue.SimpleQueue[_Pipeline] = queue.SimpleQueue()
@@ -127,27 +127,27 @@ class TileLoader:
             self._pipelines.put(self._pipeline())
 
     @staticmethod
-    def device_bytes(model: ModelFacts) -> int:
+    def device_bytes(facts: ModelFacts) -> int:
         """Device memory of all pipelines."""
-        decoder = _decoder(model)
-        scratch = _table_bytes(model)
+        decoder = _decoder(facts)
+        scratch = _table_bytes(facts)
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
         return _PIPELINES * (aligned(scratch) + aligned(frames) + 3 * ALIGNMENT)
 
     @staticmethod
-    def buffer_bytes(model: ModelFacts) -> int:
+    def buffer_bytes(facts: ModelFacts) -> int:
         """Host memory that one load takes."""
-        decoder = _decoder(model)
-        return _table_bytes(model) if decoder is None else decoder.buffer_bytes
+        decoder = _decoder(facts)
+        return _table_bytes(facts) if decoder is None else decoder.buffer_bytes
 
     def _pipeline(self) -> _Pipeline:
         stream = self._device.stream()
         small = self._device.allocate(2 * ALIGNMENT)
         faults = small + ALIGNMENT
         stream.clear(faults, 4 * _FAULTS)
-        scratch, decoder = _table_bytes(self._model), self._decoder
+        scratch, decoder = _table_bytes(self._facts), self._decoder
         frames = 0
         if decoder is not None:
             scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
@@ -220,9 +220,9 @@ class TileLoader:
 
     def _copy_table(self, pipeline: _Pipeline, table: PartitionTable) -> None:
         """The table's arrays one after the other in the pipeline's scratch, and its descriptor."""
-        model = self._model
+        model = self._facts
         types = {"halo": halo_dtype(model), "durations": model.duration_dtype, "boundary": np.dtype(np.uint8)}
-        buffer = self._buffer(_table_bytes(self._model))
+        buffer = self._buffer(_table_bytes(self._facts))
         try:
             addresses = []
             offset = 0
@@ -255,7 +255,7 @@ class TileLoader:
         with_faults = (*arguments, np.uint64(pipeline.faults))
         self._kernels["lay_out"](stream, tiles, tiling.threads, with_faults, layout.lay_out_shared(tiling))
         self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
-        if is_ragged(self._model):
+        if is_ragged(self._facts):
             self._kernels["keep_table"](stream, 8, 256, (*with_faults, np.int64(layout.table_room)))
         stream.download(pipeline.error_words, pipeline.faults)
         stream.wait()

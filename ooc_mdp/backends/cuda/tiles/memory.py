@@ -99,11 +99,11 @@ def engine_dtype(members: int) -> np.dtype[Any]:
     )
 
 
-def _spread_sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, tuple[int, bool]]:
+def _spread_sizes(facts: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict[str, tuple[int, bool]]:
     """Of what is spread, by name: bytes of an element, and whether it is one of each tile, not of each state."""
     return {
         "values": (8, False),
-        "policy": (1 if layout.narrow_policy(model) else 4, False),
+        "policy": (1 if layout.narrow_policy(facts) else 4, False),
         "headers": (header_bytes(len(tiling.shape)), True),
         **{name: (8, True) for name in _TILE_FIELDS if name != "accumulated"},
         "must_visit": (4, True),
@@ -112,14 +112,14 @@ def _spread_sizes(model: ModelFacts, tiling: Tiling, layout: SlotLayout) -> dict
 
 
 def _spread_cuts(
-    model: ModelFacts, tiling: Tiling, layout: SlotLayout, division: Division
+    facts: ModelFacts, tiling: Tiling, layout: SlotLayout, division: Division
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Where each device's part of what is spread ends (bytes, int64 [devices]), by name."""
-    states = np.cumsum(division.shares(np.diff(model.partition_ptr)))
+    states = np.cumsum(division.shares(np.diff(facts.partition_ptr)))
     tiles = np.cumsum(division.shares(tiling.per_partition))
     return {
         name: size * (tiles if of_tiles else states)
-        for name, (size, of_tiles) in _spread_sizes(model, tiling, layout).items()
+        for name, (size, of_tiles) in _spread_sizes(facts, tiling, layout).items()
     }
 
 
@@ -200,32 +200,32 @@ class TileMemory:
         self,
         group: DeviceGroup,
         streams: Sequence[Stream],
-        model: ModelFacts,
+        facts: ModelFacts,
         tiling: Tiling,
         layout: SlotLayout,
         division: Division,
     ) -> None:
         self._group, self._streams, self._division = group, streams, division
         partitions = tiling.per_partition.size
-        cuts, own = _spread_cuts(model, tiling, layout, division), _own_sizes(tiling)
+        cuts, own = _spread_cuts(facts, tiling, layout, division), _own_sizes(tiling)
         try:
             self.at, each = self._allocate({name: at.tolist() for name, at in cuts.items()}, own)
         except MemoryError as error:
-            needed = sum(self.plan(group, model, tiling, layout, division).values()) - _ROOM
+            needed = sum(self.plan(group, facts, tiling, layout, division).values()) - _ROOM
             free = min(group.memory_free())
             raise MemoryBudgetError(
-                f"values, policy and tiles of {model.n_states} states need {format_bytes(needed)} on {group.name}, "
+                f"values, policy and tiles of {facts.n_states} states need {format_bytes(needed)} on {group.name}, "
                 f"which has {format_bytes(free)} free; use --device cpu or a larger device"
             ) from error
-        self.choice = np.dtype(np.uint8) if layout.narrow_policy(model) else np.dtype(np.int32)
+        self.choice = np.dtype(np.uint8) if layout.narrow_policy(facts) else np.dtype(np.int32)
         """Type of the policy there."""
-        self.descriptors = _descriptors(model, tiling, division)
+        self.descriptors = _descriptors(facts, tiling, division)
         self.members = tuple(
             MemberMemory(device, at, partitions) for device, at in zip(group.devices, each, strict=True)
         )
         for member, stream in zip(self.members, streams, strict=True):
             stream.upload(member.at["descriptors"], self.descriptors)
-            member.engine = self._addresses(member, model, tiling)
+            member.engine = self._addresses(member, facts, tiling)
         for stream in streams:
             stream.wait()
 
@@ -252,10 +252,10 @@ class TileMemory:
 
     @staticmethod
     def plan(
-        group: DeviceGroup, model: ModelFacts, tiling: Tiling, layout: SlotLayout, division: Division
+        group: DeviceGroup, facts: ModelFacts, tiling: Tiling, layout: SlotLayout, division: Division
     ) -> dict[str, int]:
         """Bytes by name on the device of the group that has most of each."""
-        cuts = _spread_cuts(model, tiling, layout, division)
+        cuts = _spread_cuts(facts, tiling, layout, division)
         most = {name: max(group.parts_of(at.tolist())) for name, at in cuts.items()}
         values, policy = most.pop("values"), most.pop("policy")
         return {
@@ -281,7 +281,7 @@ class TileMemory:
                 self._streams[0].upload(piece.at, part[begin : begin + piece.nbytes // part.itemsize])
             self._streams[0].wait()
 
-    def _addresses(self, member: MemberMemory, model: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
+    def _addresses(self, member: MemberMemory, facts: ModelFacts, tiling: Tiling) -> npt.NDArray[Any]:
         engine = np.zeros((), engine_dtype(len(self.members)))
         for name, address in {**self.at, **member.at}.items():
             engine[name] = address
@@ -289,8 +289,8 @@ class TileMemory:
             engine["replicas"] = [other.at["accumulated"] for other in self.members]
             engine["controls"] = [other.at["control"] for other in self.members]
         engine["partitions"], engine["tiles"] = tiling.per_partition.size, tiling.total
-        engine["discount"], engine["sign"] = model.discount, model.sign
-        engine["log_discount"] = math.log(model.discount) if model.discount > 0 else -math.inf
+        engine["discount"], engine["sign"] = facts.discount, facts.sign
+        engine["log_discount"] = math.log(facts.discount) if facts.discount > 0 else -math.inf
         return engine
 
 
@@ -303,15 +303,15 @@ def _places(base: int, sizes: Mapping[str, int]) -> dict[str, int]:
     return at
 
 
-def _descriptors(model: ModelFacts, tiling: Tiling, division: Division) -> npt.NDArray[Any]:
+def _descriptors(facts: ModelFacts, tiling: Tiling, division: Division) -> npt.NDArray[Any]:
     """Where states and tiles of each partition are, and what its rows sum to."""
     descriptors = np.zeros(tiling.per_partition.size, _DESCRIPTOR)
-    ptr = model.partition_ptr
-    descriptors["first"], descriptors["n"], descriptors["row_sum"] = division.first, np.diff(ptr), model.row_sums
+    ptr = facts.partition_ptr
+    descriptors["first"], descriptors["n"], descriptors["row_sum"] = division.first, np.diff(ptr), facts.row_sums
     descriptors["stored"] = ptr[:-1]
     descriptors["tiles"] = tiling.per_partition
     descriptors["tile"] = division.starts(tiling.per_partition)
     descriptors["extent"] = 1
     descriptors["extent"][:, : tiling.extents.shape[1]] = tiling.extents
-    descriptors["colour"] = tiling.first_colours(model)
+    descriptors["colour"] = tiling.first_colours(facts)
     return descriptors
