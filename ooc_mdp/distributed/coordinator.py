@@ -294,7 +294,7 @@ class Coordinator:
         self.target.update_value_range(values.smallest, values.largest, values.size)
         error_bound, residual_bound, dirty = self._bounded()
         return SolveProgress(
-            error_bound=min(error_bound, self.target.trivial_error()),
+            error_bound=min(error_bound, self.target.trivial_error()) if np.isfinite(error_bound) else error_bound,
             residual_bound=residual_bound,
             target=self.target.tolerance if self.target.known_at(error_bound) else None,
             stopping_rule="residual" if self.target.plain else "epsilon",

@@ -17,14 +17,15 @@ def network(tmp_path: Path) -> Store:
     return ooc_mdp.generate("queueing-network", tmp_path / "q.store", parameters={"capacity": 4}, partitions=5)
 
 
-def test_the_interval_comes_first(tmp_path: Path, network: Store) -> None:
+def test_the_interval_follows_what_is_proved(tmp_path: Path, network: Store) -> None:
     store, result = tmp_path / "q.store", tmp_path / "r"
     solved = ooc("solve", store, "--average", "--epsilon", "1e-3", "--output", result)
     assert solved.status == 0
     solution = ooc_mdp.open_result(result).solution
     assert solution.gain is not None
     words = f"between {solution.gain[0]!r} and {solution.gain[1]!r} in every state"
-    assert solved.out.splitlines()[0].split(maxsplit=1) == ["gain", words]
+    assert solved.out.startswith("PROVED")
+    assert solved.out.splitlines()[1].split(maxsplit=1) == ["gain", words]
     assert "average reward" in solved.out
     figures = ooc("solve", store, "--average", "--epsilon", "1e-3", "--json").figures
     assert list(figures)[:2] == ["gain_lower", "gain_upper"]
