@@ -94,7 +94,7 @@ class SolveForecast:
     bytes_per_pass: int
     """Bytes that are read from disk in a pass."""
     seconds_per_pass: float | None
-    """Measured in the later half of the trial; None where it loaded nothing."""
+    """Measured in the trial; None where it loaded nothing."""
     load_seconds_per_pass: float | None
     """Of all threads together, in reading and decoding, or in recomputing; part of the above where they overlap."""
     trial_seconds: float
@@ -140,9 +140,11 @@ def turns_of(statistics: SolveStatistics) -> int:
     return statistics.accesses if statistics.cache_bytes >= statistics.table_bytes else statistics.loads
 
 
-def _later_half(trial: Solution) -> tuple[float, int]:
-    """Seconds and turns of the trial's later half, since threads and caches are new in its first; of all where it ended
-    by itself, or too little was recorded."""
+def _measured_pace(trial: Solution) -> tuple[float, int]:
+    """Seconds and turns of the trial's later half, since threads and caches are new in its first.
+
+    Of the whole trial where it ended by itself, or the later half was slower: an evaluation of a policy loads nothing.
+    """
     done, history = trial.statistics, trial.history
     whole = done.solve_seconds, turns_of(done)
     if history is None or trial.outcome is not Outcome.TIME_LIMIT:
@@ -151,7 +153,8 @@ def _later_half(trial: Solution) -> tuple[float, int]:
     begin = int(np.searchsorted(history.seconds, 0.5 * done.solve_seconds))
     if begin >= history.seconds.size - 1 or turns[-1] <= turns[begin]:
         return whole
-    return float(history.seconds[-1] - history.seconds[begin]), int(turns[-1] - turns[begin])
+    later = float(history.seconds[-1] - history.seconds[begin]), int(turns[-1] - turns[begin])
+    return later if later[0] * whole[1] < whole[0] * later[1] else whole
 
 
 def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes: bool, free: Room) -> SolveForecast:
@@ -164,7 +167,7 @@ def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes:
     """
     facts, done = table.facts, trial.statistics
     p = facts.n_partitions
-    seconds, turns = _later_half(trial)
+    seconds, turns = _measured_pace(trial)
     per_state = _RESULT_STATE + _CHECKPOINT_STATE + (0 if trial.value_lower is None else _BOUNDS_STATE)
     return SolveForecast(
         table=table.name,
