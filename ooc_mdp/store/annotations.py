@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.errors import DamagedStoreError
+from ooc_mdp.errors import DamagedStoreError, StoreError
 from ooc_mdp.model.annotations import (
     BOOL,
     DOUBLE,
@@ -213,6 +213,7 @@ def open_annotations(root: Path, fingerprint: str, n_states: int, n_rows: int) -
 
     Raises
     ------
+    StoreError : they have another format version.
     DamagedStoreError : they are damaged, or belong to another table.
     """
     place = root / ANNOTATIONS
@@ -220,6 +221,12 @@ def open_annotations(root: Path, fingerprint: str, n_states: int, n_rows: int) -
         return NO_ANNOTATIONS
     try:
         attributes = group_attributes(place)
+        version = attributes.get("format_version")
+        if isinstance(version, int) and version != _VERSION:
+            raise StoreError(
+                f"labels, variables, reward models and names in {place} have format version {version}, this program "
+                f"reads {_VERSION}; {REMEDY}, or use the program's version that wrote them"
+            )
         check_object(attributes, sealed_names(_OWN), "its attributes")
         found = _StoredAnnotations(place, attributes, SealedGroup(place, attributes))
         found.check(fingerprint, n_states, n_rows)

@@ -71,7 +71,6 @@ def test_a_damaged_array_is_named_by_reads_and_by_check(store: ooc_mdp.Store, ar
         ("reward_models", []),
         ("fingerprint", "0" * 64),
         ("n_states", 5),
-        ("format_version", 1),
         ("variables", []),
     ],
 )
@@ -81,6 +80,16 @@ def test_altered_attributes_are_refused(store: ooc_mdp.Store, name: str, value: 
     document["attributes"][name] = value
     group.write_text(json.dumps(document))
     with pytest.raises(ooc_mdp.StoreError, match="are damaged"):
+        _ = ooc_mdp.open_store(store.path).annotations
+
+
+@pytest.mark.parametrize("version", [2, 99])
+def test_another_format_version_is_named(store: ooc_mdp.Store, version: int):
+    group = store.path / "annotations" / "zarr.json"
+    document = json.loads(group.read_text())
+    document["attributes"]["format_version"] = version
+    group.write_text(json.dumps(document))
+    with pytest.raises(ooc_mdp.StoreError, match=rf"format version {version}, this program reads 3; convert or"):
         _ = ooc_mdp.open_store(store.path).annotations
 
 
