@@ -26,7 +26,7 @@ class SolveProgress:
     """Bound on the plain Bellman residual now."""
     target: float | None
     """What the bound in force must come down to; None while that is not known: it is a share of the range of the values
-    where nobody has asked for another."""
+    where no other was asked for."""
     stopping_rule: str
     """Which bound that is: "epsilon", of the error, or "residual", the plain one."""
     dirty: int

@@ -399,7 +399,7 @@ class Backend(Protocol):
         ...
 
     def write_policy(self, partition: int, policy: npt.NDArray[np.int32]) -> None:
-        """Take the policy of all states of a partition, -1 for each where nobody has chosen actions yet."""
+        """Take the policy of all states of a partition, -1 for each where no actions have been chosen yet."""
         ...
 
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:

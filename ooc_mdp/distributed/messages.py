@@ -314,7 +314,7 @@ class Status:
     absent_dirty: int = 0
     """Dirty partitions outside the cache."""
     resident: int = 0
-    """Partitions in the cache, whoever owns them now."""
+    """Partitions in the cache, whichever solver owns them now."""
     error_bound: float = float("inf")
     residual_bound: float = float("inf")
     smallest: float = float("inf")

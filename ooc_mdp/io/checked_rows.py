@@ -140,7 +140,7 @@ def _reward_models(
 
 
 def check_rows(path: str, states: Sequence[int] | IntArray, rows: Rows, n_states: int) -> None:
-    """Check rows in canonical form, whoever made them: a solver's proofs rest on them.
+    """Check rows in canonical form, whatever made them: a solver's proofs rest on them.
 
     Successors must increase strictly inside a row; probabilities of 0 and infinite durations are allowed.
 

@@ -32,7 +32,7 @@ car read 4 to 8, double pendulums in four axes 16 and more."""
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """Sizes, types, discounts and coupling of P partitions; made by :meth:`of` and changed by nobody."""
+    """Sizes, types, discounts and coupling of P partitions; made by :meth:`of`, and never changed."""
 
     name: str
     """What messages call the table."""

@@ -26,7 +26,7 @@ _SHOWN = 8
 """Unknown parameters that a message names."""
 
 DISPLAY_DEFAULT = "shown"
-"""In the metadata of a field whose default stands for another value: what listings say in its place."""
+"""In the metadata of a field whose default means another value: what listings say in its place."""
 
 
 def parse_parameters(options: type[C], parameters: Mapping[str, Parameter], problem: str) -> C:

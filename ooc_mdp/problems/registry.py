@@ -109,7 +109,7 @@ def _check_registered(problem: str, name: str) -> None:
 
 
 def _parsed(name: str) -> tuple[str, dict[str, Parameter]]:
-    """Registry name and the sizes that a short name stands for; other names as they are."""
+    """Registry name and the sizes of a short name; other names as they are."""
     if match := re.fullmatch(r"GW-(\d+)(?:x(\d+))?x(\d+)", name, re.ASCII | re.IGNORECASE):
         height, width, successors = match.groups()
         return "gridworld", {"height": height, "width": width or height, "successors": successors}

@@ -4,7 +4,7 @@
     I(alpha, epsilon, C) = ceil( (log((1 - alpha) epsilon) - log(2 alpha C)) / log alpha )
 
 Sweep I + 1 changes no value by more than (1 - alpha) epsilon / (2 alpha), their equation 15, from which an error of
-epsilon follows. An estimate for whoever waits: never too few,
+epsilon follows. An estimate for users who wait: never too few,
 often far too many. Nothing of a solve depends on it.
 
 Source: T. Inamoto, Y. Higami, S. Kobayashi, on the time taken by convergence tests of infinite-stage dynamic
@@ -42,7 +42,7 @@ def describe_sweep_bound(facts: ModelFacts, options: SolveOptions) -> str:
     """The bound for a solve, as a line of its plan.
 
     alpha is the largest factor that a row has for the values of its successors. Where no error is asked for, 1e-4 of
-    the range of rewards is, which stands for that of the values.
+    the range of rewards is, which is taken for that of the values.
     """
     alpha = float((facts.contraction.discount * facts.contraction.row_sum).max())
     largest = float(np.abs(facts.reward_range).max(initial=0.0))

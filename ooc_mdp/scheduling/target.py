@@ -31,7 +31,7 @@ _SWEPT_ROUNDINGS = 2.0
 
 
 def default_target(smallest: float, largest: float, proved: Callable[[], float], rounding: float) -> float:
-    """The error that is asked for where nobody says.
+    """The default of the error that is asked for.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@
     visit ─▶ visits, sweeps, first_visit, last_visit [P]       loads [P] are counted by the partition cache
 
 A row costs O(P) (bounds, dirty partitions), so that recording waits after each for a multiple of what it took. The
-recorder knows neither bounds nor cache: whoever owns them supplies the rows. On several workers each counts for itself,
+recorder has neither bounds nor cache: their owner supplies the rows. On several workers each counts for itself,
 and the coordinator's recorder adds up what they report.
 """
 
@@ -104,7 +104,7 @@ class HistoryRecorder:
         self._views: list[Any] = [self.visits.data, self.sweeps.data, self.first_visit.data, self.last_visit.data]
         """Of the same numbers: one of them is read and written several times as fast as through an array."""
         self.interval = _FIRST_INTERVAL
-        """Seconds between two rows, at least; infinite for whoever records none."""
+        """Seconds between two rows, at least; infinite where none are recorded."""
         self._next = 0.0
         """Time of the monotonic clock from which on a row is due."""
         self._rows: dict[str, npt.NDArray[Any]] = {name: np.empty(MAX_ROWS, kind) for name, kind in _TYPES.items()}

@@ -45,7 +45,7 @@ class Peers(Protocol):
         ...
 
     def boundary_changed(self, partitions: IntArray) -> None:
-        """Boundary values of these are others now: whoever reads them is to be sent them."""
+        """Boundary values of these are others now: solvers that read them are to be sent them."""
         ...
 
     def take_rises(self) -> FloatArray | None:

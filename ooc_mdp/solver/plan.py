@@ -73,7 +73,7 @@ class MethodChoice:
     shared: str
     """While other solvers have partitions."""
     reason: str
-    """For whoever looks on, and the trace."""
+    """For the caller, and the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class SolvePlan:
     memory: MemoryPlan
 
     def describe(self) -> str:
-        """Lines for whoever looks on: the memory, and for simple kernels how many sweeps are enough."""
+        """Lines for the caller: the memory, and for simple kernels how many sweeps are enough."""
         lines = [self.memory.describe()]
         if self.layout.devices > 1:
             lines.append(f"each of the {self.layout.devices} devices takes at most what the device's plan names")
@@ -234,7 +234,7 @@ def _choose(options: SolveOptions, backend: Backend, facts: ModelFacts, needs: N
     layout = backend.layout(facts, needs)
     all_is_cached = layout.holds(facts.partition_bytes)
     choice = choose_method(options, backend, facts, all_is_cached)
-    if choice.first == "policy-iteration" and not needs.policy_rows:  # nobody has asked for it by name
+    if choice.first == "policy-iteration" and not needs.policy_rows:  # it was not asked for by name
         try:
             return choice, backend.layout(facts, replace(needs, policy_rows=True))
         except MemoryBudgetError:

@@ -55,7 +55,7 @@ class Measured:
     plain: float
     """The plain Bellman residual is at most this."""
     rounding: float
-    """The part of them that stands for rounding."""
+    """The part of them that is rounding."""
     reward_range: FloatArray
     """float64 [P, 2]; the range of each partition's residuals, those of all rows."""
     policy: npt.NDArray[np.int32]

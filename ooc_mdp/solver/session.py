@@ -1,4 +1,4 @@
-"""What surrounds a solve: its clock, whoever watches it, its checkpoints, and what ends it early.
+"""What surrounds a solve: its clock, its progress callback, its checkpoints, and what ends it early.
 
 After each step of a method the driver calls `after_step`; the coordinator of several workers, which saves by snapshots
 of theirs, calls `observe` instead.

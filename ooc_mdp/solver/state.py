@@ -299,7 +299,7 @@ class SolveState:
         self._trace_access(partition, True, hit, 0)
 
     def remark(self, text: str) -> None:
-        """Note something about the course of the solve, for whoever looks on and in the trace."""
+        """Note something about the course of the solve, for the caller and in the trace."""
         self.note(text)
         if self.trace is not None:
             self.trace.remark(text)

@@ -164,7 +164,7 @@ def checked_table(table: Table, result: Result, other_store: bool) -> Iterator[T
 
     Raises
     ------
-    OptionsError : the result is of another table, and nobody wants it measured on this one.
+    OptionsError : the result is of another table, without `other_store`.
     """
     check_belongs(table, result, other_store)
     with table.hold():

@@ -54,7 +54,7 @@ def _check_place(file: Path, overwrite: bool) -> None:
         raise StoreError(f"{file} is a device or pipe, which is not replaced; name another file")
     if file.exists() and not overwrite:
         raise StoreError(f"{file} exists; name another file, or replace it with --overwrite")
-    with contextlib.suppress(OSError):  # which is for whoever opens it to explain
+    with contextlib.suppress(OSError):  # which opening it explains
         is_leftover(_scratch(file))
 
 

@@ -4,7 +4,7 @@
     table    everything that a solve reads
     about    where the table comes from; nothing that a solve trusts
 
-Knows no files: whoever reads a store's zarr.json asks here before anything trusts it.
+Knows no files: readers of a store's zarr.json ask here before they trust it.
 ``docs/reference/store-format.md`` lists what the attributes mean.
 """
 

@@ -1,7 +1,7 @@
 """Checks that the sizes, ranges and pointers of a store's small arrays fit together.
 
 Loops and kernels allocate and index by these numbers without looking again. The fingerprint makes them the writer's;
-this makes them safe, whoever wrote them: a store that was sealed with wrong sizes is refused when it is opened. What
+this makes them safe, whatever wrote them: a store that was sealed with wrong sizes is refused when it is opened. What
 only the chunks can contradict (pointers, successors, halo states) is checked at each load.
 """
 

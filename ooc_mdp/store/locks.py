@@ -1,8 +1,8 @@
 """Advisory locks on directories: many processes read a store, or one replaces it.
 
-    shared flock on STORE              held by whoever reads it (`ooc_mdp.store.directory`)
-    exclusive flock on STORE           taken by whoever replaces it, refused while somebody holds it
-    exclusive flock on STORE.partial   held by whoever writes it (`ooc_mdp.store.transaction`)
+    shared flock on STORE              held by processes that read it (`ooc_mdp.store.directory`)
+    exclusive flock on STORE           taken by a process that replaces it, refused while another holds it
+    exclusive flock on STORE.partial   held by the process that writes it (`ooc_mdp.store.transaction`)
 
 A lock belongs to the open directory, not to its name: it travels with a rename, and the system gives it back when the
 process ends, however it ends. Some file systems have no such locks; there every attempt succeeds without one. Outputs
@@ -84,7 +84,7 @@ def is_at(fd: int, path: Path, *, follow: bool = True) -> bool:
 
 
 def refuse_readers(directory: Path) -> None:
-    """Refuse to replace a directory that another process holds; what is missing or no directory nobody holds.
+    """Refuse to replace a directory that another process holds; what is missing or no directory is held by none.
 
     Raises
     ------

@@ -216,11 +216,11 @@ class _OutputLock:
         try:
             os.pwrite(self._fd, owner.content(), 0)
         except OSError as error:
-            if error.errno not in NO_SPACE:  # the lock holds on a full disk, too, but names nobody
+            if error.errno not in NO_SPACE:  # the lock holds on a full disk, too, but names no process
                 raise
 
     def release(self) -> None:
-        """Give back the lock and remove its file; a file that cannot be removed is in nobody's way."""
+        """Give back the lock and remove its file; a file that cannot be removed is in no one's way."""
         with suppress(OSError):
             if self._content:
                 if self.path.read_bytes() == self._content:

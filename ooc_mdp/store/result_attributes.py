@@ -197,7 +197,7 @@ def parse_attributes(attributes: Mapping[str, Any]) -> ResultAttributes:
 
     Raises
     ------
-    SealError : a name is unknown or missing, or what it stands for is of another kind.
+    SealError : a name is unknown or missing, or its value is of another kind.
     """
     check_object(attributes, _TOP, "its attributes")
     of, solution, about = (attributes[name] for name in ("of", "solution", "about"))

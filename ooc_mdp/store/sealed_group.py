@@ -255,7 +255,7 @@ class SealedGroup:
 
 
 def _described(name: str, entry: Any) -> _Array:
-    """An entry of `arrays`, checked: a digest does not vouch for whoever sealed it."""
+    """An entry of `arrays`, checked: a digest does not vouch for its writer."""
     wrong = SealError(f"its attribute {_ARRAYS} describes {quote(name)} as {quote(entry)}")
     if not _NAME.fullmatch(name) or not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "chunks"}:
         raise wrong

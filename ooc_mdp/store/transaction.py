@@ -145,7 +145,7 @@ def check_leftovers(store: Path) -> None:
     ForeignPathError : it has.
     """
     for suffix in (PARTIAL_SUFFIX, PREVIOUS_SUFFIX):
-        with suppress(OSError):  # which is for whoever opens it to explain
+        with suppress(OSError):  # which opening it explains
             is_leftover(store.with_name(store.name + suffix))
 
 
@@ -183,7 +183,7 @@ def check_not_inside_store(path: Path) -> None:
 
 
 def stale_partial(store: Path) -> Path | None:
-    """The partial directory that a killed or stopped writer left beside a store, if there is one and nobody has it."""
+    """The partial directory that a killed or stopped writer left beside a store, unless a process has it."""
     partial = store.with_name(store.name + PARTIAL_SUFFIX)
     try:
         if not is_leftover(partial):
@@ -283,7 +283,7 @@ class _Lock:
         return self._opened[-1].fd
 
     def holds(self) -> bool:
-        """Whether what is in the partial directory's place is ours or nobody's: a store exchanged with it, too."""
+        """Whether what is in the partial directory's place is ours or no one's: a store exchanged with it, too."""
         try:
             if not any(map(self._is_here, self._opened)):
                 self._opened.append(OpenDirectory(self._partial, follow=False))

@@ -75,7 +75,7 @@ def value_floor(table: Table) -> float:
 
 
 def default_total_target(table: Table, low: float, high: float, share: float = RELATIVE_EPSILON) -> float:
-    """The error that is asked for where nobody says, if the values lie between the two."""
+    """The default of the error that is asked for, if the values lie between the two."""
     span, size = high - low, max(abs(low), abs(high), value_floor(table))
     return share * (size if span <= _CONSTANT * size else span)
 
@@ -107,7 +107,7 @@ class IntervalIteration:
     staying: float = 0.0
     """Value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end."""
     share: float = RELATIVE_EPSILON
-    """The error that is asked for where nobody says, as a share of the range of the values."""
+    """The default of the error that is asked for, as a share of the range of the values."""
     perturbation: float = 0.0
     max_perturbation: float = np.inf
     """The largest that has not been too large."""

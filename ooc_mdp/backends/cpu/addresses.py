@@ -1,7 +1,7 @@
 """Arrays by their addresses, for structures of compiled loops.
 
 Numba counts references of an array inside a tuple at each use, which makes inner loops three to six times slower.
-Structures therefore hold a `Span` in place of an array, whoever calls a loop keeps the array alive, and `load` and
+Structures therefore hold a `Span` in place of an array, callers of a loop keep the array alive, and `load` and
 `store` reach its elements. They do not check an index, unless the loop was compiled for a `Specialisation` with checks
 (`ooc_mdp.backends.cpu.table.CHECKED`): one outside the span is then an IndexError.
 """
@@ -92,5 +92,5 @@ def _element(context: Any, builder: Any, spec: Any, element: Any, span: Any, ind
 
 @njit(forceinline=True)
 def address_of(array):
-    """Where a contiguous array begins; whoever keeps the address keeps the array."""
+    """Where a contiguous array begins; callers that keep the address keep the array."""
     return np.int64(array.ctypes.data)

@@ -42,7 +42,7 @@ class PreciseResiduals(NamedTuple):
     plain: float
     """At least max |max_a x|."""
     rounding: float
-    """The part of rise and fall that stands for rounding, at most."""
+    """The part of rise and fall that is rounding, at most."""
 
 
 @njit(inline="always")

@@ -5,7 +5,7 @@
 
 M is an approximate inverse of A, or the identity, when h is p and s themselves. Six vectors then, and seven with M: z,
 r (and s), shadow, p, v, t, h. The residual r is the solver's own recursion, which rounding takes away from b - A z;
-whoever relies on z measures what it is good for. Nothing here knows where A comes from.
+callers that rely on z measure what it is good for. Nothing here knows where A comes from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How memory, types and numbers are written so that host and device agree: one copy of each small rule.
 
     allocation   part | pad to 256 bytes | part | pad | ...
-    encoded      a double as an unsigned integer whose order is that of the numbers; 0 stands for "no number at all"
+    encoded      a double as an unsigned integer whose order is that of the numbers; 0 is "no number at all"
 
 The device's side of this encoding is in ``numbers.cuh``. Nothing here knows states, partitions or tables.
 """

@@ -39,7 +39,7 @@ class DiscretisationOptions:
     """How a control problem becomes an MDP."""
 
     grid: str = ""
-    """Points along each axis, such as 300,300; one number stands for all axes; "" is the problem's own."""
+    """Points along each axis, such as 300,300; one number is for all axes; "" is the problem's own."""
     time_unit: float = 1.0
     """So much of the problem's time is one unit of duration: the discount of solve belongs to it."""
     max_step: float = 0.0
@@ -302,7 +302,7 @@ def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:
 
 
 def own_grid(problem: ControlProblem) -> tuple[int, ...]:
-    """Points along each axis where nobody says how many."""
+    """Points along each axis by default."""
     return problem.default_grid or (100,) * len(problem.axes)
 
 

@@ -181,7 +181,7 @@ class Horizon(NamedTuple):
     max_duration: float
     """That a trajectory is followed."""
     time_unit: float
-    """That one unit of duration stands for."""
+    """Of one unit of duration."""
 
 
 class RowArrays(NamedTuple):

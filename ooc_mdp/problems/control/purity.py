@@ -59,7 +59,7 @@ _FORBIDDEN = {
 """Instructions that no function may contain."""
 
 _FUNCTION_ATTRIBUTE = object()
-"""What stands for any attribute of a function."""
+"""Taken for any attribute of a function."""
 
 _first_constants: WeakKeyDictionary[FunctionType, dict[str, str]] = WeakKeyDictionary()
 """Constants of a problem's function when it was first used, which are those that it is compiled with."""

@@ -110,7 +110,7 @@ def _load_until_done(s: SolveState, visit: Visit, dirty: npt.NDArray[np.bool_]) 
         if s.stager.collect():
             _load(s, dirty)
         if not s.stager.in_flight():
-            return  # nobody to look after: waiting for the device ends sooner than a nap
+            return  # nothing to look after: waiting for the device ends sooner than a nap
         time.sleep(_POLL_SECONDS)
 
 

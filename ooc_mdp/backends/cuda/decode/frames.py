@@ -50,7 +50,7 @@ _FIELD = struct.Struct("<7Q12I")
 _PLAN = struct.Struct("<3Q6I")
 """What follows _MAX_FIELDS of them in struct Plan."""
 PLAN_FREE = aligned(_MAX_FIELDS * _FIELD.size + _PLAN.size)
-"""From here to PLAN_BYTES the buffer is at the disposal of whoever wants something else to come with the copy."""
+"""From here to PLAN_BYTES the buffer is free for callers that want something else to come with the copy."""
 
 _LENGTHS = {
     "action_ptr": "states+1",

@@ -104,7 +104,7 @@ class Expressions:
         return self._refuse(node, f"{text!r} ({type(node).__name__})", _HINTS.get(type(node), ""))
 
     def _unified(self, kinds: Sequence[Kind], node: ast.AST) -> Kind:
-        """The kind that stands for all: truth values among numbers are numbers."""
+        """The kind that holds all: truth values among numbers are numbers."""
         different = set(kinds)
         if len(different) == 1:
             return kinds[0]
@@ -187,7 +187,7 @@ class Expressions:
         return self._constant(self._global(node), node)
 
     def _global(self, node: ast.expr) -> Any:
-        """The object that a name or module.name stands for."""
+        """The object that a name or module.name is bound to."""
         if isinstance(node, ast.Name) and node.id not in self._python.__code__.co_varnames:
             for place in (self._python.__globals__, vars(builtins)):
                 if node.id in place:

@@ -102,7 +102,7 @@ def _bits(flags: list[bool]) -> int:
 def _wrapper(
     program: Program, problem: ControlProblem, name: str, result: Kind, arguments: dict[str, Kind], absent: str
 ) -> str:
-    """The function that the kernel calls: the user's, its result turned into `result`, or what stands for none."""
+    """The function that the kernel calls: the user's, its result turned into `result`, or what is taken for none."""
     given = ", ".join(f"const {kind.c}& {argument}" for argument, kind in arguments.items())
     head = f"__device__ __forceinline__ {result.c} {name}({given}, const Parameters& p)"
     function: Any = getattr(problem, name)
