@@ -103,6 +103,7 @@ def calls(place: Path) -> dict[str, tuple[Any, ...]]:
         "from_rows": (2, one_action),
         "generate": ("GW-8x4", place / "new"),
         "open_problem": ("GW-8x4",),
+        "plan": (place / "s", 0.9),
         "plot_result": (place / "r",),
         "q_values": (place / "s", place / "r"),
         "open_result": (place / "r",),

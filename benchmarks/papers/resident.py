@@ -22,7 +22,7 @@ import measuring
 import numpy as np
 
 import ooc_mdp
-from ooc_mdp.backends.base import Backend, Resident, SweepLimits
+from ooc_mdp.backends.base import Backend, Loops, Resident, SweepLimits
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SimpleKernel
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
@@ -105,7 +105,7 @@ def on_device(
 ) -> Iterator[tuple[Backend, Resident]]:
     """A backend that runs a kernel, with the only partition of a table."""
     facts, backend = ModelFacts.of(table.facts, discount), _backend(kernel, device)
-    backend.load_code(facts, policy_rows=False)
+    backend.load_code(facts, Loops.SINGLE)
     backend.start(facts, backend.layout(facts, Needs()), None, None)
     try:
         yield backend, backend.admit(backend.prepare(table.tables[0]))

@@ -68,4 +68,4 @@ def test_report_of_a_solution_is_that_of_write_report(monkeypatch):
     result.report("a.html", trace="a.csv", overwrite=True)
     ((given, more),) = called
     assert given == (result, "a.html")
-    assert more == {"store": None, "trace": "a.csv", "cache_sweep": None, "overwrite": True}
+    assert more == {"table": None, "trace": "a.csv", "cache_sweep": None, "overwrite": True}

@@ -95,7 +95,8 @@ def test_rewards_below_0_are_gains_of_the_other_sense():
 
 def test_rewards_of_both_signs_are_refused():
     store = ooc_mdp.from_arrays(np.eye(2)[None], np.array([[1.0], [-1.0]]), labels={"goal": [0]})
-    with pytest.raises(ooc_mdp.OptionsError, match=r"between -1 and 1: .* are defined for rewards of one sign"):
+    refusal = r"between -1 and 1, and from state 1 a policy may miss the goal: .* rewards of one sign"
+    with pytest.raises(ooc_mdp.OptionsError, match=refusal):
         ooc_mdp.solve(store, RewardToGoal("goal"))
 
 

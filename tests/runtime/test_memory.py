@@ -43,7 +43,7 @@ def peak_and_plan(
 
 def test_the_plan_is_printed_and_adds_up(tmp_path):
     made = ooc_mdp.generate("GW-64x4", tmp_path / "s", {"seed": 1}, partitions=16)
-    peak, plan, said = peak_and_plan(tmp_path / "s", "--cache", "30%", "--output", tmp_path / "r")
+    peak, plan, said = peak_and_plan(tmp_path / "s", "--cache", "30%", "--output", tmp_path / "r", "--verbose")
     table = int(made.facts.partition_bytes.sum())
     assert plan["values"] == 8 * 64 * 64
     assert table * 0.3 <= plan["cache"] <= table * 0.3 + 1
@@ -57,7 +57,7 @@ def test_undiscounted_totals_take_what_their_plan_says(tmp_path):
     """A walk that costs 1 a step; the loops are compiled by a first solve."""
     walk = Model((*(State((Action(-1.0, {s + 1: 0.6, max(s - 1, 0): 0.4}),) * 3) for s in range(999)), State(())))
     store = make_store(Case(walk, "max", "float64", 10), tmp_path / "s")
-    options = ("--cache", "30%", "--output", tmp_path / "r", "--overwrite")
+    options = ("--cache", "30%", "--output", tmp_path / "r", "--overwrite", "--verbose")
     peak_and_plan(tmp_path / "s", *options, asked=("--total",))
     peak, plan, said = peak_and_plan(tmp_path / "s", *options, asked=("--total",))
     assert plan["lower and upper values"] == 16 * store.n_states

@@ -331,7 +331,7 @@ def test_resuming_what_is_finished_returns_it_at_once(store, tmp_path):
     written = (output / "zarr.json").stat().st_mtime_ns
     again = ooc(*solving, "--resume")
     assert again.status == 0
-    assert again.figures == first.figures
+    assert again.figures == first.figures | {"compile_seconds": None}  # which results do not record
     assert "nothing is left to do" in again.err
     assert (output / "zarr.json").stat().st_mtime_ns == written
     finer = ooc(*solving, "--resume", "--epsilon", 1e-9)

@@ -20,7 +20,7 @@ from sequential import Sequential
 from worlds import Rows, World
 
 import ooc_mdp
-from ooc_mdp.backends.base import Backend, Resident, SweepLimits
+from ooc_mdp.backends.base import Backend, Loops, Resident, SweepLimits
 from ooc_mdp.backends.cuda.simple.literature.catalogue import SIMPLE_KERNELS
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.backends.select import select_backend
@@ -103,7 +103,7 @@ def kernel_run(word: str, table: InMemory, effort: Effort, backend: Backend | No
         return {"what": word, "outcome": "not run"}
     backend = backend or select_backend(effort.device, kernel=word)
     facts = ModelFacts.of(table.facts, DISCOUNT)
-    backend.load_code(facts, policy_rows=False)
+    backend.load_code(facts, Loops.SINGLE)
     layout = backend.layout(facts, Needs())
     backend.start(facts, layout, None, None)
     resident = backend.admit(backend.prepare(table.read(0)[0]))
