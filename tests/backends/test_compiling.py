@@ -17,7 +17,7 @@ from numba.core.event import trigger_event
 from small_mdps import Case, make_store
 from store_models import Action, Model, State, random_model
 from tiled_engine import TILE_STATES, emulated
-from uneven_models import UNEVEN, write_uneven
+from uneven_models import shapes, write_uneven
 
 import ooc_mdp
 from ooc_mdp.backends import compiling
@@ -241,7 +241,7 @@ def test_no_loop_is_compiled_within_a_solve(
     assert signatures(loops) == before
 
 
-@pytest.mark.parametrize("shape", UNEVEN)
+@pytest.mark.parametrize("shape", shapes("mixed"))
 @pytest.mark.parametrize("method", ["p-eva", "vi", "policy-iteration"])
 def test_no_loop_is_compiled_within_a_solve_of_uneven_partitions(
     tmp_path: Path, method: Literal["p-eva", "vi", "policy-iteration"], shape: str

@@ -281,6 +281,7 @@ def test_policies_counts_the_starts_that_reach_the_goal(tmp_path):
     assert figures["cases"][1]["parameters"]["hold"] == 1.0
 
 
+@pytest.mark.slow
 def test_large_control_generates_solves_and_verifies(tmp_path):
     arguments = (
         "--grid",
@@ -316,7 +317,7 @@ PEERS = {"quantecon", "storm", "mdpsolver", "petsc", "pymdptoolbox", "mdpax", "s
 
 
 @pytest.mark.parametrize(
-    "case", ["gridworld", *(pytest.param(c, marks=pytest.mark.slow) for c in ("random-0.999", "mountain-car"))]
+    "case", [pytest.param(c, marks=pytest.mark.slow) for c in ("gridworld", "random-0.999", "mountain-car")]
 )
 def test_cpu_peers_reach_the_same_measured_error_as_a_solve_from_disk(tmp_path, case):
     """Peers that are not installed are listed as missing; for the others the car's discounts are folded into one."""

@@ -337,7 +337,7 @@ def test_a_peer_that_fails_is_a_figure_with_its_message(tmp_path):
     assert "No module named 'jax'" in solve["message"]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), DEVICES[1]])
 @pytest.mark.parametrize("jacobi", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path, jacobi, device):
     arguments = (*SMALL_TABLE, "--device", device, "--probe-threads", "2", "--workers", "2")
@@ -364,7 +364,7 @@ def test_end_to_end_measures_solves_against_the_bytes_that_were_needed(tmp_path,
         assert {s["grid"] for s in figures["in_memory_peers"]} == {"8,8", "20,20"}
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), DEVICES[1]])
 def test_two_versions_take_turns_and_give_the_ratio_with_its_interval(tmp_path, device):
     arguments = ("--before", ENGINE.parents[1], *SMALL_TABLE, "--device", device)
     figures = figures_of("engine/two_versions.py", tmp_path, *arguments, "--passes", "2", "--solves", "1")

@@ -13,6 +13,7 @@ def wingate_figures(folder: Path, *names: str) -> dict:
     return figures_of("papers/wingate2004/run.py", folder, *wanted, "--toy", "--repeat", "1")["figures"]
 
 
+@pytest.mark.slow
 def test_wingate2004_counts_backups_of_each_algorithm_of_the_thesis_and_of_ours(tmp_path):
     figures = wingate_figures(tmp_path, "12.2", "12.6", "12.19")
     assert list(figures) == ["12.1", "12.5", "12.18"], "a figure that shows the same runs brings the other"

@@ -35,6 +35,7 @@ def test_the_example_of_the_documentation_balances_its_pole(balanced):
     assert [run["outcome"] for run in figures["runs"]] == ["held", "held"]
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_documentation_balances_its_pendulum(tmp_path):
     result = solved((str(REACTION_WHEEL), {"grid": "41,41,21"}), 0.9, tmp_path)
     starts = ("--start", "0.05,0,0", "--start", "-0.03,0.1,50")

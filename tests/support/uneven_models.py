@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 Model = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Actions of each state, successors of each row, successors, probabilities."""
@@ -81,3 +83,8 @@ def write_uneven(name: str, path: Path, scale: int = 1, ends: bool = False) -> N
         actions, widths = np.append(actions, 0), widths + 1
     pointers = [np.concatenate([[0], np.cumsum(counts)]) for counts in (actions, widths)]
     np.savez(path, state_ptr=pointers[0], indptr=pointers[1], indices=successors, data=probabilities, r_sa=rewards)
+
+
+def shapes(*quick: str) -> list[Any]:
+    """All shapes as parameters of a test, slow but for those that are named."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in UNEVEN]
