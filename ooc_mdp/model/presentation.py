@@ -1,4 +1,4 @@
-"""Ways to look at a solution, offered as its methods: each forwards to the layer above that knows how.
+"""Methods of a solution that draw, report and export it: each calls a public function of the layer above.
 
 The imports are made on the call, so that a solution needs neither matplotlib nor Bokeh nor xarray, nor the layers that
 import them.

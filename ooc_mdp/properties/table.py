@@ -4,7 +4,7 @@
     RewardToGoal    rows pay by the named reward model; the process ends in goal states
     others          rows pay by the named reward model, where one is named, in the sense that is asked for
 
-With `reachable` the process ends, and is worth 0, in all states that initial states never lead to.
+With `reachable` the process ends, with value 0, in all states that initial states never lead to.
 
 A state in which the process ends keeps its rows, which end the process then (infinite duration), so that pointers and
 successors are those of the other table. Its facts are replaced, the fingerprint among them, which is that of the other

@@ -32,9 +32,6 @@ SAMPLE_SEGMENT = 1 << 20
 _SAMPLED_BLOCKS = 8
 _SPOOL_BYTES = 16
 """Of each transition, and of each row."""
-_LONG_SECONDS = 3600.0
-_LARGE_SHARE = 0.8
-"""Of the free disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +155,7 @@ def check_fits(estimate: ConversionEstimate, room: Room, confirmed: bool) -> Non
             f"the conversion needs about {format_bytes(estimate.spool)} of disk on its way, and "
             f"{format_bytes(room.disk)} are free: write the store to another disk ({said})"
         )
-    reasons = []
-    if estimate.seconds > _LONG_SECONDS:
-        reasons.append(f"takes about {format_seconds(estimate.seconds)}")
-    if room.disk is not None and estimate.disk > _LARGE_SHARE * room.disk:
-        reasons.append(f"may fill {estimate.disk / max(room.disk, 1):.0%} of the free disk")
+    reasons = room.reasons_to_confirm(estimate.seconds, estimate.disk)
     if reasons and not confirmed:
         raise OptionsError(
             f"converting this model {' and '.join(reasons)}; confirm with --yes (in Python allow_large=True) ({said})"

@@ -50,9 +50,6 @@ _GRAPH_BYTES = 90
 """For each transition, of the graph that METIS divides, if no two connect the same states."""
 _FILE_SLACK = 2048
 """Bytes that a file leaves unused of its last block, on average."""
-_LONG_SECONDS = 3600.0
-_LARGE_SHARE = 0.8
-"""Of the free disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +139,7 @@ def check_generation(estimate: GenerationEstimate, room: Room, confirmed: bool) 
         )
     if confirmed:
         return
-    reasons = []
-    if estimate.seconds > _LONG_SECONDS:
-        reasons.append(f"takes about {format_seconds(estimate.seconds)}")
-    if room.disk is not None and estimate.disk > _LARGE_SHARE * room.disk:
-        reasons.append(f"fills {estimate.disk / room.disk:.0%} of the free disk")
+    reasons = room.reasons_to_confirm(estimate.seconds, estimate.disk)
     if room.memory is not None and estimate.solve_memory[0] > room.memory:
         reasons.append(f"has more states than a solve could hold in the {format_bytes(room.memory)} that are free here")
     if reasons:

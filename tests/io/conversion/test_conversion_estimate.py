@@ -57,7 +57,7 @@ def test_rows_that_the_disk_has_no_room_for_are_refused_even_if_confirmed(confir
 def test_what_is_large_is_refused_unless_it_is_confirmed():
     for large, room, said in (
         (dataclasses.replace(ESTIMATE, seconds=9.1 * 3600), Room(None, None), "takes about 9.1 hours"),
-        (ESTIMATE, Room(1100, None), "may fill 91% of the free disk"),
+        (ESTIMATE, Room(1100, None), "fills 91% of the free disk"),
     ):
         with pytest.raises(OptionsError, match=rf"{said}; confirm with --yes .*estimate: 10 states, 20 rows"):
             check_fits(large, room, confirmed=False)
@@ -72,7 +72,7 @@ def test_the_command_plans_and_asks_for_yes(tmp_path, monkeypatch):
     assert planned.status == 0, planned.err
     assert "40 states, 80 state-action pairs, 80 transitions" in planned.out
     assert not (tmp_path / "s").exists()
-    monkeypatch.setattr(conversion_estimate, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr("ooc_mdp.runtime.room._LONG_SECONDS", 0.0)
     assert ooc(*command, "--plan", "--json").figures["refusal"].startswith("converting this model takes about ")
     monkeypatch.setattr(tables, "_ESTIMATED_FROM", 0)
     assert "confirm with --yes" in refused(*command)

@@ -156,7 +156,7 @@ def test_the_command_refuses_before_anything_is_written(tmp_path):
 
 
 def test_the_command_prints_the_estimate_and_asks_for_yes(tmp_path, monkeypatch):
-    monkeypatch.setattr(generation_estimate, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr("ooc_mdp.runtime.room._LONG_SECONDS", 0.0)
     command = ("generate", "GW-12x4", tmp_path / "s")
     assert "confirm with --yes" in refused(*command)
     ran = ooc(*command, "--yes", "--json")
