@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 
-__all__ = ["Coupling", "PartitionTable", "RawField", "RawPartition", "StoredField"]
+__all__ = ["Coupling", "PartitionTable", "RawField", "RawPartition", "StoredField", "led_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,18 @@ class PartitionTable:
         """Number of (state, action) pairs m."""
         return int(self.rewards.size)
 
+    def action_counts(self) -> IntArray:
+        """int64 [n]; actions of each state."""
+        if self.actions_per_state:
+            return np.full(self.n_states, self.actions_per_state, np.int64)
+        return _differences(self.action_ptr)
+
+    def row_lengths(self) -> IntArray:
+        """int64 [m]; transitions of each row."""
+        if self.successors_per_action:
+            return np.full(self.n_rows, self.successors_per_action, np.int64)
+        return _differences(self.successor_ptr)
+
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays: what the partition takes in the cache."""
@@ -86,6 +98,19 @@ class PartitionTable:
                 self.boundary,
             )
         )
+
+
+def _differences(pointers: npt.NDArray[np.uint32]) -> IntArray:
+    """int64; each pointer less the one before it."""
+    wide = pointers.astype(np.int64)
+    return wide[1:] - wide[:-1]
+
+
+def led_back(table: PartitionTable, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """[nnz]; successors in which these rows (bool [m]) lead to their own state."""
+    row = np.repeat(np.arange(table.n_rows), table.row_lengths())
+    own = np.repeat(np.arange(table.n_states, dtype=table.successors.dtype), table.action_counts())
+    return np.where(rows[row], own[row], table.successors)
 
 
 @dataclass(frozen=True, slots=True)

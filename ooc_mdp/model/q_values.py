@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.arguments import whole_number
 from ooc_mdp.errors import OptionsError
@@ -111,7 +110,7 @@ def q_values(table: Table, solution: Solution, states: Any = None, stage: int = 
         local = places[mine] - part.first_state
         q, of_partition = _q_of(part, after, table.sense)
         found.append((mine, q[local]))
-        error, width = max(error, of_partition), max(width, int(_action_counts(part)[local].max()))
+        error, width = max(error, of_partition), max(width, int(part.action_counts()[local].max()))
     values = np.full((wanted.size, width), _nothing(table.sense))
     for mine, q in found:
         values[mine, : q.shape[1]] = q[:, :width]
@@ -181,7 +180,7 @@ def _checked_states(states: Any, n_states: int) -> IntArray:
 
 def _q_of(part: PartitionTable, after: Continuation, sense: str) -> tuple[FloatArray, float]:
     """float64 [n, actions] of a partition's states, and the error of its rows."""
-    counts = _action_counts(part)
+    counts = part.action_counts()
     width = int(counts.max(initial=0))
     q = np.full((part.n_states, width), _nothing(sense))
     if part.n_rows == 0:
@@ -195,7 +194,7 @@ def _q_of(part: PartitionTable, after: Continuation, sense: str) -> tuple[FloatA
 
 def _values_of_rows(part: PartitionTable, after: Continuation) -> tuple[FloatArray, float]:
     """float64 [m], and the largest error among them."""
-    lengths = _lengths(part.successor_ptr, part.n_rows, part.successors_per_action)
+    lengths = part.row_lengths()
     begin = np.cumsum(lengths) - lengths
     own = after.values[part.first_state : part.first_state + part.n_states]
     v = np.concatenate([own, after.values[part.halo]])[part.successors]
@@ -213,19 +212,6 @@ def _values_of_rows(part: PartitionTable, after: Continuation) -> tuple[FloatArr
     rounding = np.where(np.isfinite(q), (lengths + _FEW_OPERATIONS) * _UNIT_ROUNDOFF * sizes, 0.0)
     rounding[goes_on] += weight[goes_on] * mass[goes_on] * after.error_bound
     return q, float(np.nextafter(rounding.max() * (1 + 4 * _UNIT_ROUNDOFF), np.inf))
-
-
-def _action_counts(part: PartitionTable) -> IntArray:
-    """int64 [n]."""
-    return _lengths(part.action_ptr, part.n_states, part.actions_per_state)
-
-
-def _lengths(pointers: npt.NDArray[np.uint32], count: int, uniform: int) -> IntArray:
-    """int64 [count]; lengths of the parts, each of the same where that is uniform."""
-    if uniform:
-        return np.full(count, uniform, np.int64)
-    wide = pointers.astype(np.int64)
-    return wide[1:] - wide[:-1]
 
 
 def _own(table: Table, p: int) -> slice:

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import INITIAL, Annotations, StateSet
 from ooc_mdp.model.criterion import recorded_criterion
-from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.model.partition import PartitionTable, led_back
 from ooc_mdp.model.table import DerivedTable, Loader, Table, TableFacts
 from ooc_mdp.properties.expression import states_where
 from ooc_mdp.properties.reachable import reachable_states, reward_ranges
@@ -88,7 +88,7 @@ class AskedTable(DerivedTable):
         table, n_bytes = self.base.read(p)
         if self._same_rows:
             return table, n_bytes
-        counts = _action_counts(table)
+        counts = table.action_counts()
         rewards, terminal, durations = self._rewards(table), self._terminal(table), table.durations
         if "durations" in self.facts.dtypes:
             durations = durations.copy() if durations.size else np.ones(table.n_rows)
@@ -104,7 +104,7 @@ class AskedTable(DerivedTable):
             terminal[ends == GOAL] = 1
         successors = table.successors
         if self.penalty:
-            successors = self._without_infinite(table, counts, ended, rewards)
+            successors = self._without_infinite(table, ended, rewards)
         asked = replace(table, rewards=rewards, durations=durations, terminal_rewards=terminal, successors=successors)
         return asked, n_bytes
 
@@ -130,7 +130,6 @@ class AskedTable(DerivedTable):
     def _without_infinite(
         self,
         table: PartitionTable,
-        counts: IntArray,
         ended: npt.NDArray[np.bool_],
         rewards: npt.NDArray[np.floating[Any]],
     ) -> npt.NDArray[np.unsignedinteger[Any]]:
@@ -138,14 +137,12 @@ class AskedTable(DerivedTable):
         assert self.ends is not None
         local = np.concatenate([self.ends[table.first_state : table.first_state + table.n_states],
                                 self.ends[table.halo]])  # fmt: skip
-        lengths = _row_lengths(table)
-        row = np.repeat(np.arange(table.n_rows), lengths)
+        row = np.repeat(np.arange(table.n_rows), table.row_lengths())
         infinite = np.zeros(table.n_rows, np.bool_)
         infinite[row[(local[table.successors] == INFINITE) & (table.probabilities > 0)]] = True
         infinite &= ~ended
         rewards[infinite] = self.penalty
-        own = np.repeat(np.arange(table.n_states, dtype=table.successors.dtype), counts)
-        return np.where(infinite[row], own[row], table.successors)
+        return led_back(table, infinite)
 
     def loader(self, device: str) -> Loader:
         """Tables are made of the other one's in host memory; as they are, where only the sense is another."""
@@ -282,22 +279,3 @@ def _with_rewards(facts: TableFacts, kept: Annotations, model: str | None, endin
         stored_fields=(),
         frame_buffer_bytes=0,
     )
-
-
-def _action_counts(table: PartitionTable) -> IntArray:
-    """int64 [n]."""
-    if table.actions_per_state:
-        return np.full(table.n_states, table.actions_per_state, np.int64)
-    return _differences(table.action_ptr)
-
-
-def _row_lengths(table: PartitionTable) -> IntArray:
-    """int64 [m]."""
-    if table.successors_per_action:
-        return np.full(table.n_rows, table.successors_per_action, np.int64)
-    return _differences(table.successor_ptr)
-
-
-def _differences(pointers: npt.NDArray[np.uint32]) -> IntArray:
-    wide = pointers.astype(np.int64)
-    return wide[1:] - wide[:-1]
