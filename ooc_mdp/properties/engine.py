@@ -25,6 +25,7 @@ from ooc_mdp.runtime.memory_plan import MemoryPlan
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.run import Job, Task, run_steps
 from ooc_mdp.solver.session import Session
+from ooc_mdp.undiscounted.end_components import Staying
 from ooc_mdp.undiscounted.inductive import Inductive
 from ooc_mdp.undiscounted.interval_iteration import IntervalIteration, Totals, default_total_target
 from ooc_mdp.undiscounted.kernels.reachability import backup_bounds
@@ -161,7 +162,7 @@ class PropertySolve:
         """Decide what the graph decides; then interval iteration on what is left."""
         state = self.state
         self.decided = found = yield from decide(state.tables, state.neighbours)
-        state.staying = found.staying
+        state.staying = Staying.everywhere(found.staying, state.values.shape[0])
         state.tables.change(self.table.with_ends(found.ends, found.penalty))
         return (yield from state.iterate(self.resumed))
 

@@ -24,7 +24,7 @@ from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER_PARTITIONS, MemoryPlan
 from ooc_mdp.solver.verify import Exceeded, Verification, checked_table, compare_all, from_original
 from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.result import Result
-from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, Staying
 from ooc_mdp.undiscounted.inductive import inductive
 from ooc_mdp.undiscounted.inductive import load_code as load_check
 from ooc_mdp.undiscounted.refusals import original_numbers
@@ -131,7 +131,8 @@ class _Check:
         middle = np.where(known, sign * ended, values)
         tables.change(table.with_ends(decided.ends, decided.penalty))
         pairs = np.stack([low, high], axis=1)
-        proof = finish(inductive(tables, neighbours, pairs, middle, policy, sign, decided.staying), self._between)
+        staying = Staying.everywhere(decided.staying, table.n_states)
+        proof = finish(inductive(tables, neighbours, pairs, middle, policy, sign, staying), self._between)
         return proof.holds, proof.violating_state, proof.residual, proof.rounding, proof.wrong_actions
 
     def _between(self) -> None:

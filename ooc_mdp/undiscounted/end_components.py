@@ -47,6 +47,7 @@ __all__ = [
     "ANALYSIS_BYTES",
     "COMPONENT_BYTES",
     "Analysis",
+    "Staying",
     "ZeroRewardComponents",
     "cheap_components",
     "check_totals",
@@ -90,6 +91,33 @@ class ZeroRewardComponents:
         """Number of components of several states."""
         return int(self.node.max(initial=-1)) + 1
 
+    def of_each(self, values: FloatArray) -> FloatArray:
+        """float64 [count]; values that are the same in all states of a component (float64 [n]), by component."""
+        found = np.empty(self.count)
+        found[self.node] = values[self.members]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """Bounds on the value of staying in a zero-reward component for ever, the same in all its states."""
+
+    lower: FloatArray
+    """float64 [n]; of the maximisation, at least this,"""
+    upper: FloatArray
+    """and at most this."""
+
+    @classmethod
+    def everywhere(cls, value: float, n_states: int) -> Self:
+        """One value in all components: 0, or minus infinity where a policy has to end."""
+        values = np.broadcast_to(np.float64(value), n_states)
+        return cls(values, values)
+
+    @property
+    def allowed(self) -> bool:
+        """Whether a policy may stay anywhere."""
+        return bool((self.lower > -np.inf).any())
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -102,12 +130,12 @@ class Analysis:
     """The least one; None where no rewards of both signs are in one end component."""
 
 
-def check_totals(tables: Streamed, neighbours: Neighbours, staying: float = 0.0) -> Work[Analysis]:
+def check_totals(tables: Streamed, neighbours: Neighbours, staying: Staying) -> Work[Analysis]:
     """Find the zero-reward components, and whether totals are finite.
 
     Parameters
     ----------
-    staying : value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end.
+    staying : value of staying in a zero-reward component for ever.
 
     Raises
     ------
@@ -124,7 +152,7 @@ def check_totals(tables: Streamed, neighbours: Neighbours, staying: float = 0.0)
     zero_reward = _representatives(blocks)
     sign = 1.0 if source.sense == "max" else -1.0
     mean_loss = yield from _check_finite(tables, neighbours, zero_reward, sign)
-    ending = zero_reward if staying == 0 else np.full_like(zero_reward, NO_COMPONENT)
+    ending = zero_reward if staying.allowed else np.full_like(zero_reward, NO_COMPONENT)
     start = yield from _check_proper_policy(tables, neighbours, ending)
     return Analysis(ZeroRewardComponents.of(zero_reward), start, mean_loss)
 

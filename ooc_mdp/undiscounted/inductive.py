@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.undiscounted.end_components import Staying
 from ooc_mdp.undiscounted.kernels.totals import check, reach_strict, stay_level
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work
 
@@ -44,7 +45,8 @@ class Inductive:
 def load_code(rows: TableRows) -> None:
     """Load the compiled loops of a check, on rows of no state, so that a memory plan counts them."""
     marks, policy, values = np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros((1, 2))
-    check(rows, values, values[:, 0].copy(), policy, 1.0, 0.0, marks, marks)
+    staying = Staying.everywhere(0.0, 2)
+    check(rows, values, values[:, 0].copy(), policy, 1.0, staying.lower, staying.upper, marks, marks)
     reach_strict(rows, policy, marks)
     stay_level(rows, values[:, 1], marks, 1.0)
 
@@ -56,13 +58,13 @@ def inductive(
     middle: FloatArray,
     policy: npt.NDArray[np.int32],
     sign: float,
-    staying: float = 0.0,
+    staying: Staying,
 ) -> Work[Inductive]:
     """Check L and U (float64 [n, 2], of the maximisation), state by state, and that the policy does not idle.
 
-    The check rests on the table alone. Where L is above the value of staying for ever without reward (`staying`: 0, or
-    minus infinity where a policy has to end) and the policy's row is level (without reward, among states of one L), the
-    policy must lead to other states, which further passes over the partitions with such states verify.
+    The check rests on the table alone. Where L is above the value of staying for ever without reward and the policy's
+    row is level (without reward, among states of one L), the policy must lead to other states, which further passes
+    over the partitions with such states verify.
     """
     source = tables.source
     pending, idle = np.zeros(source.n_states, np.uint8), np.zeros(source.n_states, np.uint8)
@@ -70,7 +72,7 @@ def inductive(
     at, wrong = -1, 0
     residual = rounding = 0.0
     for p, rows, _ in tables.in_order(np.ones(source.n_partitions, np.bool_)):
-        found = check(rows, values, middle, policy, sign, staying, pending, idle)
+        found = check(rows, values, middle, policy, sign, staying.lower, staying.upper, pending, idle)
         above, below, no_action, where, waits, idles, r, e = found
         violated[p] = above + below + no_action > 0
         at = max(at, where)

@@ -24,7 +24,7 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
 from ooc_mdp.solver.output import Snapshot
-from ooc_mdp.undiscounted.end_components import Analysis, ZeroRewardComponents, check_totals
+from ooc_mdp.undiscounted.end_components import Analysis, Staying, ZeroRewardComponents, check_totals
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
 from ooc_mdp.undiscounted.kernels.end_components import lift
 from ooc_mdp.undiscounted.kernels.totals import greedy, sweep
@@ -104,8 +104,8 @@ class IntervalIteration:
     """float64 [n, 2]; L and U, of the maximisation."""
     seconds: Callable[[], float]
     """Of work so far."""
-    staying: float = 0.0
-    """Value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end."""
+    staying: Staying
+    """Value of staying in a zero-reward component for ever."""
     share: float = RELATIVE_EPSILON
     """The default of the error that is asked for, as a share of the range of the values."""
     perturbation: float = 0.0
@@ -243,8 +243,9 @@ class IntervalIteration:
         most = np.inf if found.mean_loss is None else -0.5 * found.mean_loss.most
         self.max_perturbation = min(self.perturbation / FIRST_PERTURBATION, most)
         self.perturbation = min(self.perturbation, most)
-        if not resumed and self.staying == 0:  # else the first policy need not leave components
-            start, kept = Exits(within, np.full(within.count, -1), found.start), self.keep_rows()
+        if not resumed and self.staying.allowed:  # else the first policy need not leave components
+            start = Exits(within, np.full(within.count, -1), found.start, self.staying.lower)
+            kept = self.keep_rows()
             for p, rows, _ in self.tables.in_order(np.ones_like(self.dirty)):
                 kept.take(p, rows, start.policy)
                 yield
@@ -346,16 +347,16 @@ class IntervalIteration:
             yield
         members, node = within.members, within.node
         if not members.size:
-            return Exits(within, np.empty(0, np.int64), policy)
+            return Exits(within, np.empty(0, np.int64), policy, self.staying.lower)
         best = np.full(within.count, -np.inf)
         np.maximum.at(best, node, exits)
-        leaves = best > self.staying
+        leaves = best > within.of_each(self.staying.lower)
         at_best = np.flatnonzero(leaves[node] & (exits == best[node]))
         chosen = np.full(best.size, members.size)
         np.minimum.at(chosen, node[at_best], at_best)
         chosen[~leaves] = -1
         policy[members[~leaves[node]]] = -2
-        return Exits(within, chosen, policy)
+        return Exits(within, chosen, policy, self.staying.lower)
 
     def greedy_policy(self) -> Work[npt.NDArray[np.int32]]:
         """int32 [n]: the best exits by L, and in components the way to the one that is best, if it is above 0."""

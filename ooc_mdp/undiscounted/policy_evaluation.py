@@ -56,6 +56,8 @@ class Exits:
     """int64; for each zero-reward component which of the members is left from; -1 where one stays."""
     policy: npt.NDArray[np.int32]
     """int32 [n]; the row that leaves, -1 without actions, -2 where one stays."""
+    staying: FloatArray
+    """float64 [n]; value of staying; where it is not finite, 0 is taken."""
 
 
 @dataclass(slots=True)
@@ -146,6 +148,8 @@ class _Passes:
         self._only = isinstance(rows, PolicyTables)
         self._every = np.ones(partitions, np.bool_)
         self._exits = np.zeros((by.within.members.size, 2))
+        staying = by.within.of_each(by.staying)
+        self._staying = np.stack([np.where(np.isfinite(staying), staying, 0.0), np.zeros(staying.size)], axis=1)
         self.count = 0
 
     def apply(self, x: FloatArray, constant: float) -> Work[FloatArray]:
@@ -157,12 +161,12 @@ class _Passes:
         for forwards in (True, False):
             for _, rows, _ in self._rows.in_order(self._every, forwards):
                 of_components = within.zero_reward, within.members, self._exits
-                relax(rows, out, *of_components, by.policy, self._only, right, POLICY_SWEEPS, forwards)
+                relax(rows, out, *of_components, by.staying, by.policy, self._only, right, POLICY_SWEEPS, forwards)
                 if not self._only:
                     yield
             yield
             if within.members.size:
-                joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], 0.0)
+                joined = np.where((by.chosen >= 0)[:, None], self._exits[by.chosen], constant * self._staying)
                 out[within.members] = joined[within.node]
         return out
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.undiscounted.end_components import ZeroRewardComponents, cheap_components, least_losses
+from ooc_mdp.undiscounted.end_components import Staying, ZeroRewardComponents, cheap_components, least_losses
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 from ooc_mdp.undiscounted.kernels.totals import Components
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, Work
@@ -31,10 +31,10 @@ class SharedValues:
     """
 
     def __init__(
-        self, tables: Streamed, neighbours: Neighbours, within: ZeroRewardComponents, staying: float = 0.0
+        self, tables: Streamed, neighbours: Neighbours, within: ZeroRewardComponents, staying: Staying
     ) -> None:
         self._tables, self._neighbours, self.within, self._staying = tables, neighbours, within, staying
-        self.lower, self.upper = _components(within, staying), _components(within, staying)
+        self.lower, self.upper = _components(within, staying.lower), _components(within, staying.upper)
         """The components of L and U, as compiled loops take them."""
         self._cheap = within
         self._loss = 0.0
@@ -58,7 +58,7 @@ class SharedValues:
         cheap = yield from cheap_components(self._tables, self._neighbours, self._loss)
         same = np.array_equal(cheap.zero_reward, self.within.zero_reward)
         self._cheap = self.within if same else cheap
-        self.upper = _components(self._cheap, self._staying)
+        self.upper = _components(self._cheap, self._staying.upper)
         return True
 
     def merge(self, values: FloatArray, least: float) -> IntArray:
@@ -78,7 +78,8 @@ class SharedValues:
     def _merge(self, of: ZeroRewardComponents, kept: Components, values: FloatArray, least: float) -> IntArray:
         members, node = of.members, of.node
         best = np.full(of.count, -np.inf)
-        best[node[self.within.zero_reward[members] != NO_COMPONENT]] = self._staying
+        stays = self.within.zero_reward[members] != NO_COMPONENT
+        best[node[stays]] = kept.staying[members[stays]]
         np.maximum.at(best, node, kept.exits)
         change = np.abs(best[node] - values[members])
         values[members] = best[node]
@@ -86,6 +87,6 @@ class SharedValues:
         return moved
 
 
-def _components(of: ZeroRewardComponents, staying: float) -> Components:
+def _components(of: ZeroRewardComponents, staying: FloatArray) -> Components:
     """No exit is known yet."""
     return Components(of.zero_reward, of.members, np.full(of.members.size, -np.inf), staying)

@@ -125,6 +125,10 @@ class Streamed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads, and drop what is in the cache."""
         self._stager.close()
         self.cache.clear()
 

@@ -28,7 +28,7 @@ from ooc_mdp.solver.output import Output
 from ooc_mdp.solver.run import Job, run_solve
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
-from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, COMPONENT_BYTES, states_near_zero
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, COMPONENT_BYTES, Staying, states_near_zero
 from ooc_mdp.undiscounted.inductive import load_code
 from ooc_mdp.undiscounted.interval_iteration import (
     FIRST_PERTURBATION,
@@ -145,6 +145,7 @@ def start_iteration(
         options=options,
         counters=SolveStatistics.of_table(store.facts, budget),
         values=np.zeros((store.n_states, 2)),
+        staying=Staying.everywhere(0.0, store.n_states),
         seconds=seconds,
         dirty=np.ones(store.n_partitions, np.bool_),
         share=share,
@@ -165,7 +166,8 @@ def _warm_up(table: Table) -> None:
     marks, labels = np.zeros(1, np.uint8), of_states(1)
     policy, numbers, values = np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 2))
     members, exits = np.zeros(1, np.int64), np.zeros((1, 2))
-    components = Components(labels, members, np.zeros(1), 0.0)
+    staying = Staying.everywhere(0.0, 2).lower
+    components = Components(labels, members, np.zeros(1), staying)
     trim(rows, NO_REWARD, labels, labels)
     spread_forward(rows, NO_REWARD, labels, labels, labels)
     spread_backward(rows, NO_REWARD, labels, labels, labels)
@@ -180,7 +182,7 @@ def _warm_up(table: Table) -> None:
     kept.take(0, rows, policy)
     copied = kept.rows()
     for own in (rows, *(copied.tables if copied is not None else ())):
-        relax(own, values, labels, members, exits, policy, True, (1.0, 1.0), 1, True)
+        relax(own, values, labels, members, exits, staying, policy, True, (1.0, 1.0), 1, True)
 
 
 def plan_totals(

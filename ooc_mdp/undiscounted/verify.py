@@ -26,7 +26,7 @@ from ooc_mdp.solver.verify import (
 )
 from ooc_mdp.solver.verify_memory import partitions_bytes, threads_with_room
 from ooc_mdp.store.result import Result
-from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES
+from ooc_mdp.undiscounted.end_components import ANALYSIS_BYTES, Staying
 from ooc_mdp.undiscounted.inductive import Inductive, inductive, load_code
 from ooc_mdp.undiscounted.refusals import original_numbers
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, finish, no_states
@@ -134,7 +134,8 @@ def _check(
 
     with Streamed(table, (_DEPTH + 1) * largest, _DEPTH) as tables:
         neighbours = Neighbours(table.facts.coupling)
-        proof = inductive(tables, neighbours, np.stack([lower, upper], axis=1), values, policy, sign)
+        staying = Staying.everywhere(0.0, table.n_states)
+        proof = inductive(tables, neighbours, np.stack([lower, upper], axis=1), values, policy, sign, staying)
         found = finish(proof, between_partitions)
         n_bytes = tables.cache.statistics.bytes_read
     apart = np.maximum(upper - values, values - lower)

@@ -16,7 +16,7 @@ from small_mdps import Case, make_store, stored
 from store_models import Action, Model, State, random_model
 
 from ooc_mdp.store import Store
-from ooc_mdp.undiscounted.end_components import check_totals, end_components
+from ooc_mdp.undiscounted.end_components import Staying, check_totals, end_components
 from ooc_mdp.undiscounted.kernels.end_components import ANY_REWARD, NO_REWARD
 from ooc_mdp.undiscounted.refusals import original_numbers
 from ooc_mdp.undiscounted.tables import Neighbours, Streamed, finish
@@ -127,7 +127,7 @@ def test_a_long_ring_is_one_component_and_a_long_path_none(tmp_path: Path, backw
             blocks = finish(end_components(tables, neighbours, NO_REWARD))
             assert int((blocks > 0).sum()) == count
             assert np.unique(blocks).size == 1
-            found = finish(check_totals(tables, neighbours))
+            found = finish(check_totals(tables, neighbours, Staying.everywhere(0.0, store.n_states)))
             classes, policy = found.within.zero_reward, found.start
             assert len(set(classes.tolist())) == 1
             ending = -2 if count else 0

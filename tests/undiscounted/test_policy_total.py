@@ -58,7 +58,7 @@ def test_an_evaluation_is_a_dense_solve_in_memory_and_streamed(tmp_path: Path, s
     policy = np.random.default_rng(2).integers(0, 3, n).astype(np.int32)
     policy[0] = -1
     none = np.empty(0, np.int64)
-    by = Exits(ZeroRewardComponents.of(np.full(n, NO_COMPONENT, np.uint32)), none, policy)
+    by = Exits(ZeroRewardComponents.of(np.full(n, NO_COMPONENT, np.uint32)), none, policy, np.zeros(policy.size))
     expected = dense(model, policy) * [sign, 1.0]
     with Streamed(store, int(store.facts.partition_bytes.max()), 1) as tables:
         room, too_little = PolicyRowCollector(rows_bytes(store)), PolicyRowCollector(1000)
@@ -88,7 +88,7 @@ def test_a_policy_that_never_ends_is_known_by_its_exits(tmp_path: Path) -> None:
     none = np.empty(0, np.int64)
     for choice, ends in ((0, False), (1, True)):
         policy = np.array([choice] * 9 + [-1], np.int32)
-        by = Exits(ZeroRewardComponents.of(np.full(10, NO_COMPONENT, np.uint32)), none, policy)
+        by = Exits(ZeroRewardComponents.of(np.full(10, NO_COMPONENT, np.uint32)), none, policy, np.zeros(policy.size))
         with Streamed(store, int(store.facts.partition_bytes.max()), 1) as tables:
             found = finish(evaluate(tables, 3, by, 1.0, np.zeros((10, 2)), np.array([1e-9, 1e-9]), 50))
         assert found.ends == ends
@@ -99,7 +99,7 @@ def test_totals_whose_squares_overflow_are_no_cause_for_warnings(tmp_path: Path)
     store = make_store(Case(Model((*waiting, State(()))), "max", "float64", 2), tmp_path / "m.store")
     none = np.empty(0, np.int64)
     policy = np.array([0, 0, 0, 0, -1], np.int32)
-    by = Exits(ZeroRewardComponents.of(np.full(5, NO_COMPONENT, np.uint32)), none, policy)
+    by = Exits(ZeroRewardComponents.of(np.full(5, NO_COMPONENT, np.uint32)), none, policy, np.zeros(policy.size))
     with Streamed(store, int(store.facts.partition_bytes.max()), 1) as tables:
         found = finish(evaluate(tables, 2, by, 1.0, np.zeros((5, 2)), np.array([1e-9, 1e-9]), 50))
     assert not found.ends

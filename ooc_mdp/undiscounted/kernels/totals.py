@@ -44,8 +44,8 @@ class Components(NamedTuple):
     """int64 [k], ascending; states of components of several states."""
     exits: npt.NDArray[np.float64]
     """float64 [k]; value of the best exit of each of them, which sweeps update."""
-    staying: float = 0.0
-    """Value of staying in a zero-reward component for ever: 0, or minus infinity where a policy has to end."""
+    staying: npt.NDArray[np.float64]
+    """float64 [n]; value of staying for ever in the zero-reward component of each state."""
 
 
 @njit(inline="always")
@@ -130,13 +130,13 @@ def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, f
             if at_low >= 0:
                 lower.exits[at_low] = low
             else:
-                low = max(low, lower.staying) if stays else low
+                low = max(low, lower.staying[s]) if stays else low
                 change = max(change, abs(low - values[s, 0]))
                 values[s, 0] = low
             if at_high >= 0:
                 upper.exits[at_high] = high
             else:
-                high = max(high, lower.staying) if stays else high
+                high = max(high, upper.staying[s]) if stays else high
                 change = max(change, abs(high - values[s, 1]))
                 values[s, 1] = high
         forwards = not forwards
@@ -169,7 +169,7 @@ def greedy(t, values, lower, perturbation, sign, policy):
         at = _place(lower.labels, lower.members, s)
         if at >= 0:
             lower.exits[at] = best - perturbation
-        elif lower.labels[s] != NO_COMPONENT and best - perturbation <= lower.staying:
+        elif lower.labels[s] != NO_COMPONENT and best - perturbation <= lower.staying[s]:
             policy[s] = -2
 
 
@@ -208,7 +208,7 @@ def rows_of_policy(t, policy):
 
 
 @njit(nogil=True, cache=True)
-def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwards):
+def relax(t, x, zero_reward, members, exits, staying, policy, only, right, sweeps, forwards):
     """Gauss-Seidel sweeps over the policy's exits: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
 
     The first column is the policy's total reward, the second its exits. Policy: -1 without actions, -2 where it
@@ -217,6 +217,7 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
 
     Parameters
     ----------
+    staying : float64 [n]; value of staying for ever, where it is finite; else 0 is taken.
     right : c and d, the sign of the rewards and 1, or 0 and 0 for the linear part alone.
     """
     scale, one_exit = right
@@ -238,6 +239,8 @@ def relax(t, x, zero_reward, members, exits, policy, only, right, sweeps, forwar
                     total = (r * weight + total) / left
                     count /= left
                 count += one_exit
+            elif np.isfinite(staying[s]):
+                total = one_exit * staying[s]
             k = _place(zero_reward, members, s)
             if k >= 0:
                 exits[k, 0] = total
@@ -271,16 +274,17 @@ def _drift(t, i, j, values, sign):
 
 
 @njit(nogil=True, cache=True)
-def check(t, values, middle, policy, sign, staying, pending, idle):
+def check(t, values, middle, policy, sign, staying_low, staying_high, pending, idle):
     """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/theory/undiscounted.md``.
 
     Parameters
     ----------
     values : float64 [n, 2]; L and U.
     middle : float64 [n]; V, of which the plain residual is measured.
-    staying : value of staying in a zero-reward component for ever.
-    pending : uint8 [n]; becomes 1 where L is above `staying` and the policy's row is level and without reward, else 0.
-    idle : uint8 [n]; becomes 1 where U is below `staying` and some row is level and without reward, else 0.
+    staying_low, staying_high : float64 [n]; bounds on the value of staying in a zero-reward component for ever.
+    pending : uint8 [n]; becomes 1 where L is above that of staying and the policy's row is level and without reward,
+        else 0.
+    idle : uint8 [n]; becomes 1 where U is below that of staying and some row is level and without reward, else 0.
 
     Returns
     -------
@@ -312,7 +316,7 @@ def check(t, values, middle, policy, sign, staying, pending, idle):
             if not (r <= high[s] if ends(t, j) else most < 0 or (level and r <= 0)):
                 upper += 1
                 at = s
-            elif level and r == 0 and high[s] < staying:
+            elif level and r == 0 and high[s] < staying_high[s]:
                 idle[s] = 1
             least, most, _ = _drift(t, i, j, middle, sign)
             best = max(best, 0.5 * (least + most))
@@ -326,7 +330,7 @@ def check(t, values, middle, policy, sign, staying, pending, idle):
         j = row + policy[s]
         least, _, level = _drift(t, i, j, low, sign)
         if level and t.rewards[j] == 0:
-            if low[s] > staying:
+            if low[s] > staying_low[s]:
                 pending[s] = 1
                 waiting += 1
         elif not (low[s] <= sign * t.rewards[j] if ends(t, j) else least > 0):
