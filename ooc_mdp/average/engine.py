@@ -2,17 +2,20 @@
 
     g*(s) = max_pi lim inf of E_pi [ r_1 + ... + r_T ] / T
 
-What is proved is one interval that holds the gain of every state (`ooc_mdp.average.iteration`).
+What is proved is one interval that holds the gain of every state (`ooc_mdp.average.iteration`); where that is proved to
+differ between states, an interval of each (`ooc_mdp.average.by_state`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ooc_mdp.average.backends import gain_backend
+from ooc_mdp.average.by_state import GainsByState, begin_by_state
 from ooc_mdp.average.iteration import AverageIteration, default_gain_target
 from ooc_mdp.backends.cpu.rows import MIN_MASS
 from ooc_mdp.errors import OptionsError
@@ -26,11 +29,11 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.memory_plan import MemoryPlan
-from ooc_mdp.solver.output import Output
-from ooc_mdp.solver.run import Job, run_solve
+from ooc_mdp.solver.output import Output, Snapshot
+from ooc_mdp.solver.run import Job, run_solve, run_steps
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
-from ooc_mdp.undiscounted.streamed_solve import StreamedSolve, continue_counters, load_loops, plan_streamed
+from ooc_mdp.undiscounted.streamed_solve import continue_counters, load_loops, plan_streamed
 from ooc_mdp.undiscounted.tables import Streamed
 
 __all__ = ["METHOD", "AverageEngine", "check_table", "solve"]
@@ -84,7 +87,7 @@ class AverageEngine:
         """A share of the range of the rewards."""
         return default_gain_target(table)
 
-    def begin(self, job: Job) -> StreamedSolve:
+    def begin(self, job: Job) -> AverageSolve:
         """Plan, allocate, and continue from what is there."""
         table, options, output, stack = job.table, job.options, job.output, job.stack
         check_table(table)
@@ -113,10 +116,55 @@ class AverageEngine:
         session.begin(0.0)
         backend.start(table, _first_values(state, output, session))
         tables.trace = stack.enter_context(output.trace(METHOD, table.n_partitions))
-        record = record_of(options.question)
-        return StreamedSolve(
-            state, session, state.iterate, lambda outcome: _conclude(state, outcome, plan, record), stopped
-        )
+        return AverageSolve(job, session, state, plan, stopped)
+
+
+@dataclass(slots=True)
+class AverageSolve:
+    """A solve that has begun."""
+
+    job: Job
+    session: Session
+    iteration: AverageIteration
+    """Towards one interval for all states."""
+    plan: MemoryPlan
+    """Of that."""
+    stopped: Outcome | None
+    """What ended it before it could begin."""
+    interval: Solution | None = None
+    """What the iteration came to where the gain differs; its memory is free again then."""
+    left: Snapshot | None = None
+    """What a solve would continue from then."""
+    by_state: GainsByState | None = None
+    """Towards an interval for each state afterwards; None where there is not so much memory."""
+
+    def run(self) -> Outcome:
+        """One interval for all states; then, if the gain differs, one for each."""
+        state, session = self.iteration, self.session
+        state.history.row(state.row())
+        outcome = self.stopped or run_steps(state, state.iterate(), session)
+        if outcome is not Outcome.GAIN_DIFFERS:
+            return outcome
+        self.left, self.interval = state.snapshot(), self.conclude(outcome)
+        state.tables.close()
+        state.backend.close()
+        trace = state.tables.trace
+        self.by_state = begin_by_state(self.job, session, self.interval, state.epsilon, state.history, trace)
+        return outcome if self.by_state is None else run_steps(self.by_state, self.by_state.solve(), session)
+
+    def snapshot(self) -> Snapshot | None:
+        """What a solve continues from."""
+        if self.by_state is not None:
+            return self.by_state.snapshot()
+        return self.iteration.snapshot() if self.interval is None else self.left
+
+    def conclude(self, outcome: Outcome) -> Solution:
+        """Certificate, values and policy; what there is where a limit ended the solve."""
+        if self.by_state is not None:
+            return self.by_state.conclude(outcome)
+        if self.interval is not None:
+            return self.interval
+        return _conclude(self.iteration, outcome, self.plan, record_of(self.job.options.question))
 
 
 def _first_values(run: AverageIteration, output: Output, session: Session) -> FloatArray:

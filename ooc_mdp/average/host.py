@@ -36,14 +36,20 @@ _STATES_PER_THREAD = 512
 
 
 class HostGains:
-    """See `ooc_mdp.average.backends.GainBackend`."""
+    """See `ooc_mdp.average.backends.GainBackend`.
+
+    Parameters
+    ----------
+    rows_room : bytes that the rows of a policy may take, where :meth:`plan` does not say it.
+    """
 
     name = "cpu"
     iterations = 200
     staged = DEPTH
 
-    def __init__(self) -> None:
+    def __init__(self, rows_room: int = 0) -> None:
         self.threads = Threads()
+        self._rows_room = rows_room
         self.rows = KeptRows(np.zeros(1, np.int64), 0)
         self._found: dict[int, FloatArray] = {}
 
@@ -126,6 +132,15 @@ class HostGains:
         self._found.clear()
         return partitions, found
 
+    def lower_rewards(self, by: FloatArray) -> None:
+        """Take a number of each state (float64 [n], of the maximisation) off the rewards of the kept rows.
+
+        These must be in float64, and are as they were after the next reading.
+        """
+        for p in range(self.rows.partitions):
+            kept = self.rows[p]
+            kept.rewards[:] -= self._sign * by[kept.first : kept.first + kept.n]
+
     def begin_trial(self) -> None:
         """A copy."""
         self._start[:] = self.h
@@ -180,5 +195,8 @@ class HostGains:
         return self._closed, self._kept
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and free what was allocated."""
         self.threads.close()
+        self.rows = KeptRows(np.zeros(1, np.int64), 0)
+        self.h = self._start = self._x = np.empty(0)
+        self.actions = np.empty(0, np.int32)

@@ -58,6 +58,10 @@ _MAX_EVALUATIONS = 100
 """so many that leave the interval as wide, too: on the way to the best policy it may widen for a while."""
 _MAX_STEPS = 12
 """Steps in vain after which the gain may differ between states; twice as many after one that could not be shown."""
+_STALLED = 1.02
+"""A reading that leaves at most so many times the narrowest interval says that the gain may differ as well,"""
+_PATIENCE = 8
+"""once there have been so many readings; twice as many after each time that it could not be shown."""
 _MARGIN = 4.0
 """Times the rounding of x by which another action must be better."""
 _MIN_ROUNDINGS = 8.0
@@ -146,11 +150,19 @@ class AverageIteration:
     def iterate(self) -> Work[Outcome]:
         """Read, evaluate, and again, until the interval is narrow or float64 can do no more."""
         best, vain, rejected, most_steps, stepping = np.inf, 0, 0, _MAX_STEPS, False
+        readings, patience = 0, _PATIENCE
         while True:
             yield from self._read(stepping)
+            readings += 1
             width = self.bounds.width
             if self.is_narrow():
                 return Outcome.PROVED
+            if readings >= patience and _PROGRESS * best < width <= _STALLED * best:
+                readings, patience = 0, 2 * patience
+                yield from self._read(True)
+                self.differing = yield from prove_differing(self)
+                if self.differing is not None:
+                    return Outcome.GAIN_DIFFERS
             vain = 0 if width <= _PROGRESS * best else vain + 1
             best = min(best, width)
             if vain and width <= _MIN_ROUNDINGS * self.rounding:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.average.engine import check_table
+from ooc_mdp.average.verify_by_state import BY_STATE_BYTES, load_code, streamed_bytes, verify_by_state
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF
@@ -41,11 +42,16 @@ def verify(
     note: Callable[[str], None] | None = None,
 ) -> Verification:
     """:func:`ooc_mdp.solver.verify.verify` of an average reward, whose results have relative values."""
+    by_state = result.solution.value_lower is not None
     table.load_code()
+    if by_state:
+        load_code(table)
 
     def plan_of(threads: int) -> MemoryPlan:
         partitions = partitions_bytes(table, threads, per_transition=_TRANSITION_BYTES)
         host = {PROCESS: resident_bytes(), "values and policy": 20 * table.n_states, "partitions": partitions}
+        if by_state:
+            host |= {"bounds and analysis": BY_STATE_BYTES * table.n_states, "cache": streamed_bytes(table)}
         return MemoryPlan(host, {})
 
     threads, plan = threads_with_room(table, plan_of)
@@ -54,6 +60,8 @@ def verify(
         note(plan.describe())
     with checked_table(table, result, other_store) as checked:
         check_table(checked)
+        if by_state:
+            return verify_by_state(checked, result, watch, _advantages)
         return _verify(checked, result, watch, threads)
 
 

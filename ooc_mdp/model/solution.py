@@ -61,8 +61,8 @@ class Outcome(enum.Enum):
     )
     GAIN_DIFFERS = (
         "gain_differs",
-        "the gain is proved to differ between states, so no interval as narrow as the target holds all of them; solve "
-        "the parts of the model apart, or ask for an --epsilon of half the width of this interval",
+        "the gain is proved to differ between states, and there is too little memory to solve for that of each; lower "
+        "--cache, or ask for an --epsilon of half the width of this interval",
     )
 
     message: str
@@ -188,9 +188,10 @@ class Solution(Presentable):
     """int32 [n_states]; the state's own action index, -1 where it has none."""
     memory_plan: dict[str, dict[str, int]] = field(default_factory=dict)
     value_lower: FloatArray | None = None
-    """float64 [n_states]; at most V*, state by state, in the source's sign; None where the discount is below 1."""
+    """float64 [n_states]; at most V*, state by state, in the source's sign; None where the discount is below 1. Of an
+    average reward at most the gain, where it differs between states; None where one interval holds all gains."""
     value_upper: FloatArray | None = None
-    """float64 [n_states]; at least V*, likewise."""
+    """float64 [n_states]; at least V*, or the gain, likewise."""
     history: SolveHistory | None = None
     """How the solve progressed; None for a solution that was not recorded."""
     source_actions: IntArray | None = None
@@ -235,6 +236,15 @@ class Solution(Presentable):
         """Of an average reward: the gain of every state lies between these; None for another criterion."""
         c = self.certificate
         return (c.lower, c.upper) if c.quantity == "gain" else None
+
+    @property
+    def gains(self) -> FloatArray | None:
+        """float64 [n_states]; of an average reward the gain of each state, within `error_bound`; else None."""
+        if self.gain is None:
+            return None
+        if self.value_lower is None or self.value_upper is None:
+            return np.full(self.values.size, 0.5 * (self.gain[0] + self.gain[1]))
+        return 0.5 * (self.value_lower + self.value_upper)
 
     @property
     def actions(self) -> npt.NDArray[np.integer]:
@@ -313,21 +323,23 @@ class Solution(Presentable):
         return at_points.control_at(self, x, stage)
 
     def at_states(self, states: IntArray, sense: str, limits: tuple[float, float]) -> tuple[InitialAnswer, ...]:
-        """The answer at some states (the source's numbers); none of a gain.
+        """The answer at some states (the source's numbers); none of a gain that one interval holds in all states.
 
         Parameters
         ----------
         sense : "max" or "min", of the table.
         limits : between which every answer lies.
         """
-        if self.certificate.quantity == "gain":
-            return ()  # it is one for all states
+        gains = self.gains
+        if gains is not None and self.value_lower is None:
+            return ()
+        values = self.values if gains is None else gains
         below, above = self.certificate.error_lower, self.certificate.error_upper
         if sense == "min":
             below, above = -above, -below
         found = []
         for state in states.tolist():
-            value = float(self.values[state])
+            value = float(values[state])
             low, high = np.nextafter(value + below, -np.inf), np.nextafter(value + above, np.inf)
             if self.value_lower is not None and self.value_upper is not None:
                 low, high = self.value_lower[state], self.value_upper[state]

@@ -72,14 +72,15 @@ def dataset_of(result: Result, group: str | None = None) -> xarray.Dataset:
 def _states(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
     """Variables and coordinates of the states."""
     solution = result.solution
+    bounded = "value" if solution.gain is None else "gain"
     grid = grid_of(result.geometry, solution.values.size, _RESERVED)
     dimensions, shape = grid.dimensions, grid.shape
     arrays: dict[str, tuple[npt.NDArray[Any] | None, str]] = {
         "value": (solution.values, "value, within error_bound of the exact one"),
         "policy": (solution.policy, "number of the action among those of the state, -1 for none"),
         "action": (solution.source_actions, "the source's number of the action, -1 for none"),
-        "value_lower": (solution.value_lower, "proved lower bound on the value"),
-        "value_upper": (solution.value_upper, "proved upper bound on the value"),
+        "value_lower": (solution.value_lower, f"proved lower bound on the {bounded}"),
+        "value_upper": (solution.value_upper, f"proved upper bound on the {bounded}"),
     }
     variables: dict[str, Any] = {
         name: (dimensions, array.reshape(shape), {"long_name": text})

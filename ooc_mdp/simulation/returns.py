@@ -272,6 +272,15 @@ def _advance_all(
         where[mine] = partition_of(ptr, runs.place[mine])
 
 
+def _gain_at(solution: Solution, states: IntArray) -> tuple[float, float, float]:
+    """The mean gain of some states, and between which numbers it lies."""
+    claims, low, high = solution.certificate, solution.value_lower, solution.value_upper
+    lower, upper = claims.lower, claims.upper
+    if low is not None and high is not None:
+        lower, upper = float(low[states].mean()), float(high[states].mean())
+    return 0.5 * (lower + upper), lower, upper
+
+
 def _measured(
     table: Table,
     solution: Solution,
@@ -286,8 +295,8 @@ def _measured(
     remaining = np.zeros(options.runs)
     if average:
         of_runs = runs.earned / np.maximum(runs.step, 1)
-        solved = (0.5 * (claims.lower + claims.upper), claims.lower, claims.upper)
-        slack = claims.upper - claims.lower + claims.policy_loss_bound
+        solved = _gain_at(solution, starts[np.arange(options.runs) % starts.size])
+        slack = solved[2] - solved[1] + claims.policy_loss_bound
     else:
         unfinished = runs.status != ENDED
         after = _values_after(solution, steps)

@@ -21,13 +21,14 @@ from ooc_mdp.average.differing import prove_differing
 from ooc_mdp.average.engine import METHOD, solve
 from ooc_mdp.average.host import HostGains
 from ooc_mdp.average.iteration import AverageIteration
-from ooc_mdp.errors import OptionsError
+from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference.average_reward import measure_gain
 from ooc_mdp.solver import run as life_cycle
 from ooc_mdp.store import Store
+from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.undiscounted.tables import Streamed, finish
 
 
@@ -46,15 +47,17 @@ def network(tmp_path: Path, capacity: int = 8, partitions: int = 9) -> Store:
 
 
 def assert_interval_holds(store: Store, solution: Solution) -> tuple[Fraction, Fraction]:
-    """The exact gains of all states lie in the interval, and so do those of the policy at the end that counts."""
-    rows, claims = rows_of(store), solution.certificate
-    gains = exact_gains(rows, store.sense)
-    assert Fraction(claims.lower) <= min(gains) <= max(gains) <= Fraction(claims.upper)
-    followed = exact_policy_gains(rows, solution.policy)
-    if store.sense == "max":
-        assert min(followed) >= Fraction(claims.lower)
-    else:
-        assert max(followed) <= Fraction(claims.upper)
+    """The exact gains lie in their intervals, and so do those of the policy at the end that counts."""
+    rows, claims, n = rows_of(store), solution.certificate, store.n_states
+    gains, followed = exact_gains(rows, store.sense), exact_policy_gains(rows, solution.policy)
+    lower, upper = solution.value_lower, solution.value_upper
+    lower = np.full(n, claims.lower) if lower is None else lower
+    upper = np.full(n, claims.upper) if upper is None else upper
+    assert claims.lower <= lower.min()
+    assert upper.max() <= claims.upper
+    for gain, own, low, high in zip(gains, followed, lower.tolist(), upper.tolist(), strict=True):
+        assert Fraction(low) <= gain <= Fraction(high)
+        assert own >= Fraction(low) if store.sense == "max" else own <= Fraction(high)
     return min(gains), max(gains)
 
 
@@ -70,8 +73,9 @@ def test_the_interval_holds_the_exact_gains_of_random_models(kind: str, first: i
             epsilon = 1e-8 * float(np.abs(store.facts.reward_range).max())
             solution = solve(store, asked(epsilon, cache=CacheSize(share=0.3)))
             least, largest = assert_interval_holds(store, solution)
-            same = least == largest
-            assert solution.outcome is (Outcome.PROVED if same else Outcome.GAIN_DIFFERS)
+            assert solution.outcome is Outcome.PROVED
+            assert solution.error_bound <= epsilon
+            assert (solution.value_lower is None) == (least == largest)
             assert ooc_mdp.verify(store, solution).holds
 
 
@@ -162,13 +166,38 @@ def test_a_policy_that_is_kept_by_a_wide_margin_shows_no_more_than_it_earns(tmp_
     assert found is None or found.largest <= 0.7
 
 
-def test_gains_that_differ_are_an_outcome_with_what_shows_it(tmp_path: Path) -> None:
-    model = Model(tuple(State((Action(float(r), {s: 1.0}),)) for s, r in enumerate((1, 3, 2))))
-    solution = solve(make_store(Case(model, partitions=3), tmp_path / "m.store"), asked(1e-6))
+def apart(rewards: tuple[int, ...]) -> Model:
+    """States that are never left, each with a reward of its own."""
+    return Model(tuple(State((Action(float(r), {s: 1.0}),)) for s, r in enumerate(rewards)))
+
+
+def test_gains_that_differ_are_an_outcome_where_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise MemoryBudgetError("needs more")
+
+    monkeypatch.setattr("ooc_mdp.average.by_state.plan_totals", refuse)
+    notes: list[str] = []
+    store, output = make_store(Case(apart((1, 3, 2)), partitions=3), tmp_path / "m.store"), tmp_path / "r"
+    solution = solve(store, asked(1e-6), RunOptions(output=output), note=notes.append)
+    assert "the gain of each state is not solved for: needs more" in notes
+    assert checkpoint_path(output).exists()
     assert solution.outcome is Outcome.GAIN_DIFFERS
     assert not solution.outcome.proved
     assert (solution.certificate.lower, solution.certificate.upper) == (pytest.approx(1), pytest.approx(3))
     assert "1 states, which nothing leads out of" in solution.certificate.proof
+
+
+def test_the_gain_of_each_state_is_that_of_the_best_component_it_can_settle_in(tmp_path: Path) -> None:
+    stays = [State((Action(float(r), {s: 1.0}),)) for s, r in ((1, 1), (2, 3), (3, 8))]
+    chooses = State((Action(100.0, {1: 0.5, 2: 0.5}), Action(0.0, {2: 1.0}), Action(-50.0, {1: 0.75, 3: 0.25})))
+    for sense, gain in (("max", 3.0), ("min", 2.0)):
+        store = make_store(Case(Model((chooses, *stays)), sense, partitions=2), tmp_path / f"{sense}.store")
+        solution = ooc_mdp.solve(store, AverageReward(), epsilon=1e-9)
+        assert solution.outcome is Outcome.PROVED
+        np.testing.assert_allclose(solution.gains, [gain, 1.0, 3.0, 8.0], rtol=0, atol=1e-9)
+        assert solution.gain == (pytest.approx(1), pytest.approx(8))
 
 
 def test_an_interval_as_wide_as_the_gains_differ_is_proved(tmp_path: Path) -> None:
@@ -241,10 +270,35 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
     assert ooc_mdp.verify(store, output).holds
 
 
-def test_the_trace_has_every_access(tmp_path: Path) -> None:
-    s = solve(network(tmp_path), asked(1e-3), RunOptions(trace=tmp_path / "t.csv")).statistics
+def test_a_run_that_was_stopped_after_the_gain_was_seen_to_differ_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, output = make_store(Case(random_gain_model(5, "multichain"), partitions=3), tmp_path / "m"), tmp_path / "r"
+    looks, notes = itertools.count(), list[str]()
+    monkeypatch.setattr(life_cycle, "signals", lambda: nullcontext(lambda: next(looks) < 0))
+    whole = solve(store, asked(1e-9))
+    assert whole.value_lower is not None
+    monkeypatch.setattr(life_cycle, "signals", interrupted_after(next(looks) - 4))
+    stopped = solve(store, asked(1e-9), RunOptions(output), note=notes.append)
+    assert stopped.outcome is Outcome.INTERRUPTED
+    assert sum(note.startswith("memory plan") for note in notes) == 2
+    assert stopped.gain is not None
+    assert whole.gains is not None
+    assert stopped.gain[0] <= whole.gains.min() <= whole.gains.max() <= stopped.gain[1]
+    monkeypatch.undo()
+    resumed = solve(store, asked(1e-9), RunOptions(output, resume=True))
+    assert resumed.outcome is Outcome.PROVED
+    assert_interval_holds(store, resumed)
+    assert ooc_mdp.verify(store, output).holds
+
+
+@pytest.mark.parametrize("model", [None, random_gain_model(5, "multichain")], ids=["one-gain", "several-gains"])
+def test_the_trace_has_every_access(tmp_path: Path, model: Model | None) -> None:
+    store = network(tmp_path) if model is None else make_store(Case(model, partitions=3), tmp_path / "m")
+    s = solve(store, asked(1e-3), RunOptions(trace=tmp_path / "t.csv")).statistics
     lines = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines() if line[0].isdigit()]
-    assert len(lines) == s.accesses == s.visits
+    assert len(lines) == s.accesses + s.auxiliary_accesses
+    assert sum(line[2] == "frontier" for line in lines) == s.accesses == s.visits
     assert sum(int(line[5]) for line in lines) == s.sweeps
 
 

@@ -80,18 +80,19 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("asked", properties(average=True))
-def test_the_certified_average_is_in_the_interval_of_all_gains(stores: Any, asked: Property):
+def test_the_certified_average_of_each_state_is_given(stores: Any, asked: Property):
     p = next(p for p in case_of(asked.folder)["properties"] if p["key"] == asked.key)
     due = np.load(CASES / asked.folder / "reference.npz")[f"V_{asked.key}"]
-    question = ooc_mdp.AverageReward(p["reward_model"], p["sense"])
-    solution = ooc_mdp.solve(stores(asked.folder, asked.file), question, epsilon=1e-8)
-    assert solution.gain is not None
-    low, high = solution.gain
+    store = stores(asked.folder, asked.file)
+    solution = ooc_mdp.solve(store, ooc_mdp.AverageReward(p["reward_model"], p["sense"]), epsilon=1e-8)
+    assert solution.outcome is ooc_mdp.Outcome.PROVED
     slack = p["reference_error"] * (1 + np.abs(due))
-    assert (low <= due + slack).all()
-    assert (high >= due - slack).all()
-    alike = float(np.ptp(due)) <= 1e-8
-    assert solution.outcome is (ooc_mdp.Outcome.PROVED if alike else ooc_mdp.Outcome.GAIN_DIFFERS)
+    assert solution.gains is not None
+    assert (np.abs(solution.gains - due) <= solution.error_bound + slack).all()
+    if solution.value_lower is not None and solution.value_upper is not None:
+        assert (solution.value_lower <= due + slack).all()
+        assert (solution.value_upper >= due - slack).all()
+    assert ooc_mdp.verify(store, solution).holds
 
 
 @pytest.mark.parametrize("asked", properties())
