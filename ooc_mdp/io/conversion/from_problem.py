@@ -267,7 +267,14 @@ def partition_problem(problem: Problem, options: ConvertOptions) -> tuple[StateO
     states = max(int(target / per_state), 1)
     partitions = options.partitions or -(-n // states)
     if method == "grid" and shape is not None:
-        grid = grid_order(shape, options.partition_shape, options.partitions, states, options.partition_grid)
+        grid = grid_order(
+            shape,
+            options.partition_shape,
+            options.partitions,
+            states,
+            options.partition_grid,
+            at_most=options.partition_size is not None,
+        )
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.full(n, round(per_state), np.int64)

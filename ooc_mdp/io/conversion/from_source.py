@@ -267,7 +267,14 @@ def _partition_source(spool: Spool, n_states: int, options: ConvertOptions) -> t
         if shape is None:
             raise OptionsError("the partitioner grid needs the points along each axis; give them with --grid 100,200")
         block_states = max(target * n_states // total, 1)
-        grid = grid_order(shape, options.partition_shape, options.partitions, block_states, options.partition_grid)
+        grid = grid_order(
+            shape,
+            options.partition_shape,
+            options.partitions,
+            block_states,
+            options.partition_grid,
+            at_most=options.partition_size is not None,
+        )
         return grid, {"method": "grid", "block_shape": grid.state_order()["block_shape"]}
     if method == "metis":
         weights = np.concatenate([table.per_state(a, t) for _, a, t in spool.counts()])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -128,8 +129,14 @@ def grid_order(
     partitions: int | None,
     block_states: int,
     blocks: Sequence[int] | None = None,
+    at_most: bool = True,
 ) -> GridOrder:
-    """Blocks of a given shape, or a number of blocks (along each axis or in all), or blocks of at most so many states.
+    """Blocks of a given shape, or a number of blocks (along each axis or in all), or blocks of so many states.
+
+    Parameters
+    ----------
+    block_states : where nothing else is given; exceeded by no block if `at_most`, else met as nearly as blocks of equal
+        sizes allow: of a grid of four axes, blocks that must not be larger may be half as large.
 
     Raises
     ------
@@ -151,9 +158,26 @@ def grid_order(
         check_count(partitions, math.prod(shape))
         counts = blocks_for(tuple(shape), partitions)
     else:
-        largest = block_shape_for(tuple(shape), block_states)
-        counts = tuple(_avoid_central_edge(-(-n // b), n) for n, b in zip(shape, largest, strict=True))
+        found = _counts_at_most(shape, block_states) if at_most else _counts_near(shape, block_states)
+        counts = tuple(_avoid_central_edge(blocks, n) for blocks, n in zip(found, shape, strict=True))
     return CompiledGridOrder(shape, [equal_edges(n, b) for n, b in zip(shape, counts, strict=True)])
+
+
+def _counts_at_most(shape: Sequence[int], states: int) -> tuple[int, ...]:
+    """Numbers of blocks along each axis, near-cubic, by which no block has more states."""
+    return tuple(-(-n // b) for n, b in zip(shape, block_shape_for(tuple(shape), states), strict=True))
+
+
+def _counts_near(shape: Sequence[int], states: int) -> tuple[int, ...]:
+    """Numbers of blocks along each axis, near-cubic, by which blocks have nearly so many states."""
+    block, wanted = block_shape_for(tuple(shape), states), math.prod(shape) / states
+    choices = [sorted({max(1, n // (b + 1)), max(1, n // b), -(-n // b)}) for n, b in zip(shape, block, strict=True)]
+
+    def distance(counts: tuple[int, ...]) -> tuple[float, float]:
+        surface = sum(count / n for count, n in zip(counts, shape, strict=True))
+        return abs(math.log(math.prod(counts) / wanted)), surface
+
+    return min(product(*choices), key=distance)
 
 
 def _avoid_central_edge(blocks: int, points: int) -> int:

@@ -149,6 +149,27 @@ def test_blocks_stay_within_the_target_and_near_to_cubes(shape: tuple[int, ...],
 @pytest.mark.parametrize(
     ("shape", "states", "blocks"),
     [
+        ((60, 60, 80, 80), 89_900, (4, 4, 4, 4)),
+        ((20, 20, 20, 20), 624, (4, 4, 4, 4)),
+        ((93, 93, 93, 93), 292_000, (4, 4, 4, 4)),
+        ((400, 400, 200), 124_900, (9, 9, 4)),
+        ((1600, 1600), 10_000, (17, 17)),
+        ((2400, 100), 10_000, (25, 1)),
+        ((3, 3), 1, (3, 3)),
+        ((3, 3), 100, (1, 1)),
+    ],
+)
+def test_blocks_by_default_have_as_nearly_as_possible_the_states_that_are_wanted(
+    shape: tuple[int, ...], states: int, blocks: tuple[int, ...]
+) -> None:
+    order = grid_order(shape, None, None, states, at_most=False)
+    check_order(order, math.prod(shape))
+    assert tuple(len(e) - 1 for e in order.state_order()["edges"]) == blocks
+
+
+@pytest.mark.parametrize(
+    ("shape", "states", "blocks"),
+    [
         ((1600, 1600), 10_000, (17, 17)),
         ((1500, 1500), 10_000, (15, 15)),
         ((400, 400), 10_000, (4, 4)),
