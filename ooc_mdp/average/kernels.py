@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.rows import first_row, index, past_row, row_begin, row_end
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["any_row_leaves", "improve", "measure", "policy_leaves", "relax"]
 
@@ -45,7 +46,7 @@ def _advantage(t, i, j, values, sign):
     return r + moved / mass, _rounding(end - begin, abs(r) + size / mass)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def improve(t, begin, end, values, policy, advantage, margin, sign, found):
     """Make the policy of states begin .. end-1 of a partition greedy; values stay.
 
@@ -91,7 +92,7 @@ def improve(t, begin, end, values, policy, advantage, margin, sign, found):
     found[0], found[1], found[2], found[3], found[4], found[5] = low, high, others, most, changed, without
 
 
-@njit(nogil=True, cache=True)
+@loop
 def measure(t, values, advantage, sign):
     """x of the rows of a policy: at most the least, at least the largest, the largest rounding; each x goes to
     `advantage` (float64 [n])."""
@@ -115,7 +116,7 @@ def measure(t, values, advantage, sign):
     return low, high, most
 
 
-@njit(nogil=True, cache=True)
+@loop
 def relax(t, old, out, begin, end, gain, discount, sign, forwards):
     """A Gauss-Seidel sweep over the rows of a policy towards r - gain + discount P h = h; with sign 0 the linear part.
 
@@ -140,7 +141,7 @@ def relax(t, old, out, begin, end, gain, discount, sign, forwards):
         out[s] = own + left / max(1.0 - discount + discount * away / mass, _LEAST_AWAY)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def policy_leaves(t, policy, inside):
     """Clear `inside` (uint8 [n]) of states whose row of the policy leaves it; how many were cleared."""
     cleared = 0
@@ -157,7 +158,7 @@ def policy_leaves(t, policy, inside):
     return cleared
 
 
-@njit(nogil=True, cache=True)
+@loop
 def any_row_leaves(t, inside):
     """Clear `inside` (uint8 [n]) of states of which some row leaves it; how many were cleared."""
     cleared = 0

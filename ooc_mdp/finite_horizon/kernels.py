@@ -10,12 +10,13 @@ counts a reference, and a row takes twenty times as long.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["advance"]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def advance(t, begin, end, local, after, policy, discount, sign):
     """Back up the states from `begin` to `end` of a partition.
 

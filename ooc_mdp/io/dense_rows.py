@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.io.row_kernels import sort_row
 from ooc_mdp.model.mdp import ROW_SUM_TOLERANCE, FloatArray, Rows
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["DenseRows", "merged_rows"]
 
@@ -75,7 +75,7 @@ def _strided(values: npt.NDArray[Any]) -> _Strided:
     return _Strided(numbers.reshape(-1), *own)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _merge(shape, arrays, n_states, tolerance):  # type: ignore[no-untyped-def]
     """Check rows, add up repeated successors, sort: (correct, successor_ptr, successors, probabilities, rewards).
 

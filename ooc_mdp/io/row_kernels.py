@@ -10,9 +10,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = [
     "DURATION",
@@ -63,7 +63,7 @@ class RowRules(NamedTuple):
     """Whether successors must increase strictly inside a row, and durations may be infinite."""
 
 
-@njit(cache=True, nogil=True)
+@loop
 def scan_rows(rows, rules, sums, rewards):  # type: ignore[no-untyped-def]
     """Check all rows in order; fill sums of probabilities and expected rewards [m], or neither if both are empty.
 
@@ -130,7 +130,7 @@ def scan_rows(rows, rules, sums, rewards):  # type: ignore[no-untyped-def]
     return NO_ERROR, -1, -1, 1.0, needs_canonical_form, where
 
 
-@njit(cache=True, nogil=True)
+@loop
 def sort_row(successors, probabilities, begin, end, decreasing):  # type: ignore[no-untyped-def]
     """Sort begin..end by successor and add up duplicates, in the order in which they came; returns the new end.
 
@@ -168,7 +168,7 @@ def sort_row(successors, probabilities, begin, end, decreasing):  # type: ignore
     return kept + 1
 
 
-@njit(cache=True, nogil=True)
+@loop
 def canonicalise(successor_ptr, successors, probabilities):  # type: ignore[no-untyped-def]
     """Sort successors, add up duplicates and drop zeros; returns (successor_ptr, successors, probabilities)."""
     n_rows = successor_ptr.size - 1

@@ -19,10 +19,10 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.report.cache_trace import AccessTrace
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = [
     "POLICIES",
@@ -192,7 +192,7 @@ def queue_hits(partitions: IntArray, n_partitions: int, *, second_chance: bool) 
     return _queue_hits(partitions, n_partitions, second_chance)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _queue_hits(partitions: IntArray, n_partitions: int, second_chance: bool) -> IntArray:
     hits = np.zeros(n_partitions + 1, np.int64)
     slot_of = np.empty(n_partitions, np.int64)
@@ -219,7 +219,7 @@ def _queue_hits(partitions: IntArray, n_partitions: int, second_chance: bool) ->
     return hits
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _lru_distances(partitions: IntArray, n_partitions: int) -> IntArray:
     n = partitions.size
     tree = np.zeros(n + 1, np.int64)  # marks the time of the last access to each partition seen
@@ -251,7 +251,7 @@ def _lru_distances(partitions: IntArray, n_partitions: int) -> IntArray:
     return distances
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _ranked_distances(
     partitions: IntArray, counted: npt.NDArray[np.bool_], priority: FloatArray, n_partitions: int
 ) -> IntArray:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = [
     "bits_from_planes",
@@ -37,7 +38,7 @@ _BLOCK = 256
 """States whose rows are filled from all planes before the next: 10 to 100 KiB."""
 
 
-@njit(nogil=True, cache=True)
+@loop
 def to_row_differences(
     values: Words, out: Words, n: int, actions: int, width: int, action_ptr: Pointers, successor_ptr: Pointers
 ) -> None:
@@ -59,7 +60,7 @@ def to_row_differences(
                 at += _ONE
 
 
-@njit(nogil=True, cache=True)
+@loop
 def from_row_differences(
     values: Words, n: int, actions: int, width: int, action_ptr: Pointers, successor_ptr: Pointers
 ) -> None:
@@ -80,7 +81,7 @@ def from_row_differences(
                 at += _ONE
 
 
-@njit(nogil=True, cache=True)
+@loop
 def weights_of_rows(
     probabilities: Floats, out: npt.NDArray[np.uint32], rows: int, width: int, successor_ptr: Pointers
 ) -> int:
@@ -105,7 +106,7 @@ def weights_of_rows(
     return -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def weights_from_rows(
     stored: npt.NDArray[np.uint32], out: Floats, rows: int, width: int, successor_ptr: Pointers
 ) -> None:
@@ -124,7 +125,7 @@ def weights_from_rows(
         out[hi - 1] = np.float64(left) * _UNIT
 
 
-@njit(nogil=True, cache=True)
+@loop
 def to_planes(values: npt.NDArray[np.uint32], out: npt.NDArray[np.uint32], n: int, planes: int) -> None:
     """Value x of state i (values[i * planes + x]) to plane x, as zigzag of its second difference along the states."""
     for x in range(planes):
@@ -140,7 +141,7 @@ def to_planes(values: npt.NDArray[np.uint32], out: npt.NDArray[np.uint32], n: in
             out[x * n + i] = (difference << 1) ^ (difference >> 63)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def bits_from_planes(stored: npt.NDArray[np.uint32], out: npt.NDArray[np.uint32], n: int, planes: int) -> None:
     """The inverse."""
     for x in range(planes):
@@ -156,7 +157,7 @@ def bits_from_planes(stored: npt.NDArray[np.uint32], out: npt.NDArray[np.uint32]
             at += np.uint64(planes)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def weights_from_planes(stored: npt.NDArray[np.uint32], out: Floats, n: int, actions: int, width: int) -> None:
     """Rows of `width` probabilities from planes of all but the last of each."""
     others = width - 1

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ooc_mdp.runtime.compiled import loop, part
 
 __all__ = ["Measured", "mark_boundary", "measure_partition"]
 
@@ -36,7 +37,7 @@ class Measured(NamedTuple):
     """0 none, 1 its states do not ascend, 2 some are of the partition itself, 3 partitions are not those coupled."""
 
 
-@njit(nogil=True, cache=True)
+@loop
 def measure_partition(
     successors: Words, probabilities: Floats, successor_ptr: npt.NDArray[np.uint32], width: int,
     rewards: Floats, durations: Floats, terminal_rewards: Floats, action_ptr: npt.NDArray[np.uint32],
@@ -95,7 +96,7 @@ def measure_partition(
     )
 
 
-@njit(nogil=True, cache=True)
+@part
 def _place_halo(
     halo: Int64s, p: int, partition_ptr: Int64s, coupled: Int64s, ends: Int64s
 ) -> tuple[int, int, npt.NDArray[np.int32]]:
@@ -123,7 +124,7 @@ def _place_halo(
     return (0 if i == halo.size else 3), own, slots
 
 
-@njit(nogil=True, cache=True)
+@part
 def _range_of(numbers: Floats) -> tuple[float, float]:
     """Least and largest, (nan, nan) of nothing and where one is no number."""
     least, largest, unsound = np.inf, -np.inf, numbers.size == 0
@@ -133,7 +134,7 @@ def _range_of(numbers: Floats) -> tuple[float, float]:
     return (np.nan, np.nan) if unsound else (np.float64(least), np.float64(largest))
 
 
-@njit(nogil=True, cache=True)
+@part
 def _range_of_rewards(
     rewards: Floats, terminal_rewards: Floats, action_ptr: npt.NDArray[np.uint32]
 ) -> tuple[float, float]:
@@ -149,7 +150,7 @@ def _range_of_rewards(
     return least, largest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def mark_boundary(
     bits: npt.NDArray[np.uint8], first: int, boundary: npt.NDArray[np.bool_],
     halo: Int64s, coupled: Int64s, ends: Int64s, known: npt.NDArray[np.bool_],

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from ooc_mdp.runtime.compiled import inlined
 
 __all__ = ["NOWHERE", "Span", "address_of", "cast", "load", "pointer", "span", "store"]
 
@@ -90,7 +92,7 @@ def _element(context: Any, builder: Any, spec: Any, element: Any, span: Any, ind
     return builder.gep(builder.inttoptr(builder.extract_value(span, 0), element_type.as_pointer()), [index])
 
 
-@njit(forceinline=True)
+@inlined
 def address_of(array):
     """Where a contiguous array begins; callers that keep the address keep the array."""
     return np.int64(array.ctypes.data)

@@ -19,6 +19,7 @@ from numba import njit
 from ooc_mdp.backends.cpu.rows import TableRows, first_row, index, past_row, row_begin, row_end, table_rows
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.model.partition import PartitionTable
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["PreciseResiduals", "add", "load_code", "precise_residuals"]
 
@@ -70,7 +71,7 @@ def _two_product(a, b):
     return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-@njit(nogil=True, cache=True)
+@loop
 def add(high, low, change):
     """Add a vector to V = high + low, in place: |low| becomes at most half a unit in the last place of `high`."""
     for s in range(high.size):
@@ -104,7 +105,7 @@ def _residual(t, i, j, discount, sign, high, low):
     return total + lost, 16 * terms * terms * _UNIT_ROUNDOFF * _UNIT_ROUNDOFF * size + terms * _UNDERFLOW * (size > 0)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _residuals(t, discounts, gamma, sign, high, low, row_sum, policy, rewards, terminal):
     """Fill `rewards` and `terminal`, and make `policy` greedy, the lowest of equals; rise, fall, plain, rounding."""
     rise = fall = plain = rounding = 0.0

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.model.mdp import FloatArray
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["VECTORS", "Bicgstab"]
 
@@ -111,7 +111,7 @@ class Bicgstab:
         self._sums[t] = _step(*self._shares[t], omega, h, self._t, self._shadow, self.found, self._r)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _products(begin, end, a, b):
     along = 0.0
     square = 0.0
@@ -121,7 +121,7 @@ def _products(begin, end, a, b):
     return along, square
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _half(begin, end, alpha, h, v, z, r):
     """z += alpha h;  r, now s, -= alpha v."""
     for i in range(begin, end):
@@ -129,7 +129,7 @@ def _half(begin, end, alpha, h, v, z, r):
         r[i] -= alpha * v[i]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _step(begin, end, omega, h, t, shadow, z, r):
     """z += omega h;  r = s - omega t: shadow r, r r, and the largest |r|. `h` may be `r`."""
     along = 0.0
@@ -145,7 +145,7 @@ def _step(begin, end, omega, h, t, shadow, z, r):
     return along, square, largest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _turn(begin, end, beta, omega, r, v, p):
     """p = r + beta (p - omega v)."""
     for i in range(begin, end):

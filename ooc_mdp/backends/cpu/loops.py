@@ -9,7 +9,8 @@ partition, whose last changes its bounds rest on. `measure` gives the residuals 
 the greedy policy. Rounds of sweeps over a batch of partitions are in `ooc_mdp.backends.cpu.rounds`.
 
 Structures hold addresses (`ooc_mdp.backends.cpu.addresses`); arrays are parameters of the loops that Python calls.
-Indices are unsigned, which spares a test for negative ones.
+Indices are unsigned, which spares a test for negative ones. The loop over a state's actions is inlined by Numba, which
+makes full sweeps an eighth faster than LLVM's inlining; the rest by LLVM, which takes less time to compile.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, reverse
+from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = [
     "ActionValues",
@@ -77,13 +79,13 @@ class ActionValues(NamedTuple):
     """max_a (Q_a - V) / (1 - g_a c), c the largest row sum of the partition."""
 
 
-@njit(inline="always")
+@inlined
 def discount_of(spec, rows, model, j):
     """g of row j."""
     return load(spec, rows.discounts, j, 0.0) if rows.discounts.address != 0 else model.discount
 
 
-@njit(inline="always")
+@inlined
 def expectation(spec, rows, values, begin, end):
     """sum_k p_k V(succ_k) over the transitions of a row."""
     total = 0.0
@@ -95,7 +97,7 @@ def expectation(spec, rows, values, begin, end):
     return total
 
 
-@njit(inline="always")
+@inlined
 def action_value(spec, rows, model, values, j, begin, end):
     """sign r + g sum_k p_k V(succ_k) of row j of a table or of a policy, whose transitions these are."""
     reward = np.float64(load(spec, rows.rewards, j, spec.reward))
@@ -103,7 +105,7 @@ def action_value(spec, rows, model, values, j, begin, end):
     return model.sign * reward + discount_of(spec, rows, model, j) * total
 
 
-@njit(inline="always")
+@inlined
 def terminal_value(spec, table, model, s):
     """The value of state s, which has no actions."""
     return model.sign * load(spec, table.terminal, s, 0.0) if table.terminal.address != 0 else 0.0
@@ -144,7 +146,7 @@ def backup(spec, table, model, values, s):
     return found.best, found.action
 
 
-@njit(nogil=True, cache=True)
+@part
 def full_sweep(spec, table, model, view, order):
     """Back up every state over all actions: largest rise and fall, and the states whose action changed."""
     up = 0.0
@@ -164,7 +166,7 @@ def full_sweep(spec, table, model, view, order):
     return up, down, differing
 
 
-@njit(inline="always")
+@inlined
 def _policy_backup(spec, table, model, view, s):
     """Back up state s over its policy's action: its change, and that of the sweep before."""
     choice = load(spec, view.policy, s, np.int32(0))
@@ -182,7 +184,7 @@ def _policy_backup(spec, table, model, view, s):
     return change, last
 
 
-@njit(inline="always")
+@inlined
 def _two_runs(spec, order, pair):
     """Starts and lengths of two distant contiguous runs, or of the halves of the only one; the second may have none."""
     runs = order.starts.size
@@ -197,7 +199,7 @@ def _two_runs(spec, order, pair):
     return start_0, length_0, start_1, length_1
 
 
-@njit(nogil=True, cache=True)
+@part
 def policy_sweep(spec, table, model, view, order):
     """Back up every state over its policy's action: the largest change, and its products with the last and itself.
 
@@ -221,7 +223,7 @@ def policy_sweep(spec, table, model, view, order):
     return max(largest_0, largest_1), along_0 + along_1, square_0 + square_1
 
 
-@njit(nogil=True, cache=True)
+@part
 def boundary_changes(spec, table, view):
     """Largest rise and fall of a boundary value, and the largest of those that changed (-inf: none did)."""
     rise = 0.0
@@ -239,7 +241,7 @@ def boundary_changes(spec, table, view):
     return rise, fall, value
 
 
-@njit(nogil=True, cache=True)
+@loop
 def exact_sweeps(spec, model, values, policy, row, traversal, limits, scratch):
     """Full sweeps of one partition until one changes no value by more than the limit, so many at most.
 
@@ -276,7 +278,7 @@ def exact_sweeps(spec, model, values, policy, row, traversal, limits, scratch):
     return sweeps, up, down, rise, fall, value, largest, smallest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def measure(spec, model, values, policy, members, how, workspace):
     """Residuals of the members at the present values; several threads may share the members.
 
@@ -293,7 +295,7 @@ def measure(spec, model, values, policy, members, how, workspace):
         _measure_states(spec, table, model, view, how, members.row_sums[m], members.measured[m])
 
 
-@njit(nogil=True, cache=True)
+@part
 def _measure_states(spec, table, model, view, how, row_sum, out):
     """One partition: float64 [8]; see `ooc_mdp.backends.cpu.batch.Members`."""
     one_scale = 1.0 / (1.0 - model.discount * row_sum)

@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, load, pointer, store
 from ooc_mdp.backends.cpu.loops import discount_of, terminal_value
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = [
     "PackScratch",
@@ -78,7 +79,7 @@ def packed_bytes(n: int, width: int, successor_bytes: int) -> int:
     return n * (8 * width + 8 + 8 + 4 + 4) + -(-n * successor_bytes * width // 8) * 8
 
 
-@njit(forceinline=True)
+@inlined
 def packed_at(address, n, width):
     """The packed rows of n states with so many successors each that begin there."""
     keep = address + 8 * n * width
@@ -94,7 +95,7 @@ def packed_at(address, n, width):
     )
 
 
-@njit(forceinline=True)
+@inlined
 def _gathered_in(scratch, n, width):
     """Rows in the order of the table, in a thread's own arrays."""
     numbers = address_of(scratch.numbers)
@@ -108,7 +109,7 @@ def _gathered_in(scratch, n, width):
     )
 
 
-@njit(nogil=True, cache=True)
+@part
 def count_outdated(spec, table, view, packed):
     """Number of packed rows that are outdated, since the policy chooses another action now."""
     outdated = 0
@@ -119,7 +120,7 @@ def count_outdated(spec, table, view, packed):
     return outdated
 
 
-@njit(nogil=True, cache=True)
+@loop
 def pack(spec, table, model, view, packed, scratch, relaxation):
     """Pack the policy's rows: gather them in one pass over the table, order them, and bring them into their order.
 
@@ -133,7 +134,7 @@ def pack(spec, table, model, view, packed, scratch, relaxation):
     return _bring_into_order(spec, table, view, gathered, packed, integers[3], relaxation)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def patch(spec, table, model, view, packed, place, relaxation):
     """Replace the rows of states whose action has changed; the order stays as it is.
 
@@ -155,13 +156,13 @@ def patch(spec, table, model, view, packed, place, relaxation):
         _scale_row(spec, table, packed, i, width, _step(spec, table, packed, i, place, relaxation)[0])
 
 
-@njit(forceinline=True)
+@inlined
 def _width(spec, table):
     """Successors of every row."""
     return len(spec.width) if len(spec.width) > 0 else table.width
 
 
-@njit(nogil=True, cache=True)
+@part
 def _gather(spec, table, model, view, rows, towards):
     """The policy's rows in the order of states, and where each state most likely goes.
 
@@ -187,7 +188,7 @@ def _gather(spec, table, model, view, rows, towards):
         towards[i] = nearest
 
 
-@njit(forceinline=True)
+@inlined
 def _copy_row(spec, table, model, rows, place, j):
     """Copy row j, discounted, to its place; its most likely successor."""
     width = _width(spec, table)
@@ -206,7 +207,7 @@ def _copy_row(spec, table, model, rows, place, j):
     return nearest
 
 
-@njit(nogil=True, cache=True)
+@part
 def _bring_into_order(spec, table, view, rows, packed, place, relaxation):
     """Copy rows in the order of states to their places, with the steps of their backups; the mean of g p_later."""
     width = _width(spec, table)
@@ -226,7 +227,7 @@ def _bring_into_order(spec, table, view, rows, packed, place, relaxation):
     return mean
 
 
-@njit(forceinline=True)
+@inlined
 def _step(spec, table, packed, i, place, relaxation):
     """w of the row at place i, and its g p_later."""
     width = _width(spec, table)
@@ -243,7 +244,7 @@ def _step(spec, table, packed, i, place, relaxation):
     return 1.0 / (1.0 - to_self - (relaxation * later if later <= _MAX_LATER else 0.0)), later
 
 
-@njit(forceinline=True)
+@inlined
 def _scale_row(spec, table, packed, i, width, w):
     """Make w the step of the row at place i, which has none yet."""
     at = np.uint64(i)
@@ -254,7 +255,7 @@ def _scale_row(spec, table, packed, i, width, w):
         store(spec, packed.weights, at_k, w * load(spec, packed.weights, at_k, 0.0))
 
 
-@njit(nogil=True, cache=True)
+@part
 def make_plain(spec, table, packed):
     """Make the steps those of plain Gauss-Seidel."""
     width = np.uint64(_width(spec, table))
@@ -268,7 +269,7 @@ def make_plain(spec, table, packed):
             store(spec, packed.weights, at_k, load(spec, packed.weights, at_k, 0.0) / w)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def topological_order(n, towards, first, after, place, order):
     """Order states out from where the paths along `towards` end: at -1, or in a cycle.
 
@@ -326,7 +327,7 @@ def topological_order(n, towards, first, after, place, order):
         place[order[i]] = i
 
 
-@njit(nogil=True, cache=True)
+@part
 def sweep_packed(spec, table, view, packed):
     """Back up every state: the largest change, and its products with the last and itself.
 

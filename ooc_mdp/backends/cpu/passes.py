@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.backends.base import Resident, VisitReport
 from ooc_mdp.backends.cpu.addresses import Span, load, span, store
@@ -31,6 +30,7 @@ from ooc_mdp.backends.cpu.views import open_member
 from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import loop, part
 
 __all__ = ["Pass", "Passes", "pass_over", "pass_report"]
 
@@ -53,7 +53,7 @@ class Pass(NamedTuple):
     since they were looked at."""
 
 
-@njit(nogil=True, cache=True)
+@loop
 def pass_over(spec, model, values, policy, members, kept, workspace):
     """Back up all states of the members, which several threads may share, at the values before the pass.
 
@@ -71,7 +71,7 @@ def pass_over(spec, model, values, policy, members, kept, workspace):
         _pass_states(spec, table, model, view, kept, members.row_sums[m], members.measured[m])
 
 
-@njit(nogil=True, cache=True)
+@part
 def _pass_states(spec, table, model, view, kept, row_sum, out):
     """One partition: float64 [8], as :func:`ooc_mdp.backends.cpu.loops.measure` fills it, with every action chosen."""
     one_scale = 1.0 / (1.0 - model.discount * row_sum)

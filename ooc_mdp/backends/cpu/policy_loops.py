@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, cast, load, store
 from ooc_mdp.backends.cpu.loops import action_value, action_values, discount_of, expectation, terminal_value
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.backends.cpu.views import open_member
+from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = ["Rows", "Share", "block_of", "improve_rows", "measure_rows", "open_rows", "product_rows", "sweep_rows"]
 
@@ -70,7 +70,7 @@ class Block(NamedTuple):
     """and their length."""
 
 
-@njit(forceinline=True)
+@inlined
 def open_rows(numbers):
     """The rows that numbers (int64 [26]: addresses and sizes in the order of the fields) describe.
 
@@ -93,7 +93,7 @@ def open_rows(numbers):
     )
 
 
-@njit(forceinline=True)
+@inlined
 def block_of(spec, rows, p):
     """The rows of partition p."""
     at = np.uint64(p)
@@ -107,20 +107,20 @@ def block_of(spec, rows, p):
     )
 
 
-@njit(forceinline=True)
+@inlined
 def _all_values(values):
     """Where the values of the model are."""
     return Span(address_of(values), values.size)
 
 
-@njit(forceinline=True)
+@inlined
 def _backup(spec, rows, model, values, block, i):
     """r + g sum_k p_k V(succ_k) of the block's state i."""
     begin = np.uint64(block.begin + i * block.width)
     return action_value(spec, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
 
 
-@njit(nogil=True, cache=True)
+@loop
 def improve_rows(spec, model, values, policy, members, row_spec, numbers, margin, workspace):
     """Make policies greedy at the present values, copy their rows, and keep Q2.
 
@@ -138,7 +138,7 @@ def improve_rows(spec, model, values, policy, members, row_spec, numbers, margin
         _improve_states(spec, table, model, view, row_spec, rows, block, margin, members.row_sums[m], measured)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _improve_states(spec, table, model, view, row_spec, rows, block, margin, row_sum, out):
     """One partition."""
     rise = fall = plain_rise = plain_fall = -np.inf
@@ -168,7 +168,7 @@ def _improve_states(spec, table, model, view, row_spec, rows, block, margin, row
     out[0], out[1], out[2], out[3], out[7] = rise, fall, plain_rise, plain_fall, differing
 
 
-@njit(forceinline=True)
+@inlined
 def _copy_row(spec, table, model, s, choice, row_spec, rows, block):
     """Copy the row of an action of state s (-1: it has none), filled up with probability 0."""
     state = np.uint64(block.first) + s
@@ -199,7 +199,7 @@ def _copy_row(spec, table, model, s, choice, row_spec, rows, block):
         store(row_spec, rows.probabilities, to_k, row_spec.probability)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def sweep_rows(spec, model, numbers, share, values, active, back, inflow_bounds):
     """A sweep of the share's active partitions, in place; the number of backups.
 
@@ -234,7 +234,7 @@ def sweep_rows(spec, model, numbers, share, values, active, back, inflow_bounds)
     return backups
 
 
-@njit(nogil=True, cache=True)
+@loop
 def measure_rows(spec, model, numbers, share, values, before, policy, out):
     """The share's partitions at the present values, float64 [P, 9]: as in `Evaluation`, in the order of its fields.
 
@@ -270,7 +270,7 @@ def measure_rows(spec, model, numbers, share, values, before, policy, out):
         out[p, 5], out[p, 6], out[p, 7], out[p, 8] = plain_fall, other, largest, smallest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def product_rows(spec, model, numbers, share, x, residual, out):
     """(1 - g P) x over the share's partitions, or r minus that."""
     rows, everywhere = open_rows(numbers), _all_values(x)

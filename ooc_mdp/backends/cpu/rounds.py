@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
@@ -38,6 +37,7 @@ from ooc_mdp.backends.cpu.loops import boundary_changes, full_sweep, policy_swee
 from ooc_mdp.backends.cpu.sweep_order import Traversal
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import Scratch, copy_own, gather_halo, order_of, put_back, view_of
+from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = [
     "ACCEPTANCE_THRESHOLD",
@@ -75,7 +75,7 @@ class RoundPlan(NamedTuple):
     """Whether every second full sweep goes the other way."""
 
 
-@njit(nogil=True, cache=True)
+@loop
 def next_member(spec, path, members, progress, values, policy, workspace, rounds):
     """The next member that is due and has something to do, held by this thread; -1: there is none.
 
@@ -119,7 +119,7 @@ def next_member(spec, path, members, progress, values, policy, workspace, rounds
     return -1
 
 
-@njit(forceinline=True)
+@inlined
 def _begin(spec, table, view, values):
     """Copy a member's own values: to where they are kept, and to where sweeps change them."""
     copy_own(spec, table, values, view.before)
@@ -127,7 +127,7 @@ def _begin(spec, table, view, values):
         copy_own(spec, table, values, view.own)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def run_rounds(spec, model, values, policy, members, progress, plan, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
@@ -163,7 +163,7 @@ def run_rounds(spec, model, values, policy, members, progress, plan, scratch):
         release(progress.claims.ctypes.data + 8 * m)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _policy_sweeps(spec, table, model, view, order, progress, m, plan):
     """A round's policy sweeps of member m, and extrapolations; the largest change of the last sweep."""
     if progress.squares[m] == 0.0:
@@ -186,7 +186,7 @@ def _policy_sweeps(spec, table, model, view, order, progress, m, plan):
     return largest
 
 
-@njit(nogil=True, cache=True)
+@part
 def extrapolation_factor(spec, own, before, along, square, largest, acceptance_threshold):
     """How many times the last changes lead to the limit of the geometric series that two sweeps began; 0: to none.
 
@@ -209,7 +209,7 @@ def extrapolation_factor(spec, own, before, along, square, largest, acceptance_t
     return min(ratio / (1.0 - ratio), size / largest)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def boundaries(spec, values, policy, members, workspace, swept):
     """Note the changes of the members' boundary values since the rounds began in `Progress.swept`."""
     for m in range(members.tables.shape[0]):
@@ -219,7 +219,7 @@ def boundaries(spec, values, policy, members, workspace, swept):
         swept[m, RISE], swept[m, FALL], swept[m, VALUE] = rise, fall, value
 
 
-@njit(forceinline=True)
+@inlined
 def clear(spec, changes):
     """Set the last changes to 0."""
     for i in range(changes.size):

@@ -18,12 +18,12 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import load
 from ooc_mdp.backends.cpu.table import SweptTable, first_row, open_table, row_begin
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import SweepOrder
+from ooc_mdp.runtime.compiled import inlined, loop
 
 __all__ = ["SweepOrders", "Traversal", "cast_votes", "traversal"]
 
@@ -66,7 +66,7 @@ def traversal(shape: tuple[int, ...], descending: int) -> Traversal:
     return np.array(extents[::-1], np.int64), np.array(strides[::-1], np.int64)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def cast_votes(spec, row, shape, policy, discount):
     """float64 [d]: the votes of a partition, or of a sample of it; positive where probability goes further up.
 
@@ -98,7 +98,7 @@ def cast_votes(spec, row, shape, policy, discount):
     return votes
 
 
-@njit(inline="always")
+@inlined
 def _sample_step(shape, n):
     """Every so many states votes: a step that divides no side of the block, so that no line of it has all the votes."""
     for step in (7, 11, 13):
@@ -110,7 +110,7 @@ def _sample_step(shape, n):
     return 1
 
 
-@njit(inline="always")
+@inlined
 def _vote(spec, table, j, s, discount, here, strides, votes):
     """Add the votes of row j of state s, whose coordinates are `here`."""
     g = load(spec, table.discounts, j, 0.0) if table.discounts.address != 0 else discount

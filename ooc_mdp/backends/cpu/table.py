@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import config, njit
+from numba import config
 
 from ooc_mdp.backends.cpu.addresses import Span, load
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.runtime.arena import TableMemory
+from ooc_mdp.runtime.compiled import inlined, loop
 
 __all__ = [
     "CHECKED",
@@ -112,7 +113,7 @@ class Table(NamedTuple):
     """Its number."""
 
 
-@njit(forceinline=True)
+@inlined
 def open_table(row):
     """The table that a row of numbers (int64 [25]; see above) describes."""
     return Table(
@@ -134,14 +135,14 @@ def open_table(row):
     )
 
 
-@njit(forceinline=True)
+@inlined
 def first_row(spec, table, s):
     """First row of state s, which is where those of the state before end."""
     n = len(spec.actions) if len(spec.actions) > 0 else table.actions
     return s * np.uint64(n) if n > 0 else np.uint64(load(spec, table.action_ptr, s, np.uint32(0)))
 
 
-@njit(forceinline=True)
+@inlined
 def row_begin(spec, table, j):
     """First transition of row j, which is where those of the row before end."""
     n = len(spec.width) if len(spec.width) > 0 else table.width
@@ -206,7 +207,7 @@ def in_one_piece(
     return replace(table, **arrays), discounts
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _make_global(successors, first, n, halo):
     """Number successors by the whole model's states, in place."""
     for i in range(successors.size):

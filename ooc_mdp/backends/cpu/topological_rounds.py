@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
@@ -42,6 +41,7 @@ from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import order_of, put_back, view_of
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import loop, part
 
 __all__ = ["PackedBuffers", "TopologicalRounds"]
 
@@ -97,7 +97,7 @@ class PackedProgress(NamedTuple):
     """float64 [G]; mean of g p_later; -1: not looked at."""
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
     path = np.zeros(3, np.int64)
@@ -132,7 +132,7 @@ def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
         release(progress.claims.ctypes.data + 8 * m)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _bring_up_to_date(spec, table, model, view, packed, state, m, scratch):
     """Make the packed rows of member m those of the present policy."""
     relaxation = 0.0 if state.plain[m] else state.relaxation[m]
@@ -149,7 +149,7 @@ def _bring_up_to_date(spec, table, model, view, packed, state, m, scratch):
     state.valid[m] = state.packed[m] = True
 
 
-@njit(nogil=True, cache=True)
+@part
 def _improve(spec, table, model, view, order, progress, state, m):
     """A full sweep of member m; its largest change."""
     up, down, differing = full_sweep(spec, table, model, view, order)
@@ -164,7 +164,7 @@ def _improve(spec, table, model, view, order, progress, state, m):
     return largest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _sweep(spec, table, view, packed, progress, state, m):
     """A sweep over the packed rows of member m, and extrapolation; the largest change of the sweep."""
     if progress.squares[m] == 0.0:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import load
 from ooc_mdp.backends.cpu.loops import discount_of
@@ -28,6 +27,7 @@ from ooc_mdp.backends.cpu.policy_loops import block_of, open_rows
 from ooc_mdp.backends.cpu.table import Specialisation
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["MAX_STATES", "STATE_BYTES", "TriangularSolver", "entry_types"]
 
@@ -112,7 +112,7 @@ def _topological_order(
     return place, order
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _find_nearest(spec, numbers, towards):
     """The most likely successor of each state; -1 where it to_self, or has none."""
     rows = open_rows(numbers)
@@ -131,7 +131,7 @@ def _find_nearest(spec, numbers, towards):
             towards[state] = -1 if nearest == state else nearest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _count_earlier(spec, numbers, order, place, partition, counts):
     """Count the successors of each state, in the order of states, that come before it; how many there are in all."""
     rows = open_rows(numbers)
@@ -149,7 +149,7 @@ def _count_earlier(spec, numbers, order, place, partition, counts):
     return total
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _pack(spec, model, numbers, place, partition, order, counts, scale, weights, columns):
     """Pack those rows, discounted; `counts` says where each begins."""
     rows = open_rows(numbers)
@@ -172,7 +172,7 @@ def _pack(spec, model, numbers, place, partition, order, counts, scale, weights,
         scale[i] = 1.0 / max(1.0 - g * to_self, 1e-12)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _solve(order, counts, scale, weights, columns, right, at_place, found):
     """Forward substitution in the order of states."""
     at = np.uint64(0)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, load, store
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = [
     "Model",
@@ -73,7 +73,7 @@ class Scratch(NamedTuple):
     """int64; room for the runs of a traversal."""
 
 
-@njit(forceinline=True)
+@inlined
 def view_of(table, place, workspace, values, policy):
     """A partition whose place in the workspace is that."""
     base, n = address_of(workspace) + 8 * place, table.n
@@ -91,14 +91,14 @@ def view_of(table, place, workspace, values, policy):
     )
 
 
-@njit(forceinline=True)
+@inlined
 def copy_own(spec, table, values, to):
     """Copy the partition's own values, float64 [n]."""
     for i in range(table.n):
         store(spec, to, np.uint64(i), values[np.uint64(table.first + i)])
 
 
-@njit(forceinline=True)
+@inlined
 def gather_halo(spec, table, view, values):
     """Copy the values of the halo to their local places; the largest change of what was there."""
     inflow = 0.0
@@ -110,7 +110,7 @@ def gather_halo(spec, table, view, values):
     return inflow
 
 
-@njit(forceinline=True)
+@inlined
 def open_member(spec, row, place, workspace, values, policy):
     """The table that a row of numbers describes, and its view with all values in their local places."""
     table = open_table(row)
@@ -121,7 +121,7 @@ def open_member(spec, row, place, workspace, values, policy):
     return table, view
 
 
-@njit(forceinline=True)
+@inlined
 def put_back(spec, table, view, values):
     """Copy local values to those of the model."""
     if not table.global_successors:
@@ -129,7 +129,7 @@ def put_back(spec, table, view, values):
             values[np.uint64(table.first + i)] = load(spec, view.own, np.uint64(i), 0.0)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _runs(extents, strides, starts):
     """First state of each run of a traversal, in its order; the number of runs."""
     inner = extents.size - 1
@@ -153,7 +153,7 @@ def _runs(extents, strides, starts):
     return count
 
 
-@njit(nogil=True, cache=True)
+@part
 def reverse(starts, length, step):
     """Reverse the runs of a traversal in place; the step of the way back.
 
@@ -168,7 +168,7 @@ def reverse(starts, length, step):
     return -step
 
 
-@njit(nogil=True, cache=True)
+@loop
 def order_of(traversal, backwards, starts):
     """The order that a traversal (int64 [2, d]; extents and strides) gives; its runs are kept in `starts`."""
     count = _runs(traversal[0], traversal[1], starts)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.state_order import GridOrder
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["CompiledGridOrder"]
 
@@ -32,7 +32,7 @@ class CompiledGridOrder(GridOrder):
         return _to_store(states, self._shape, self._blocks_of, self._edges, self.partition_ptr)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _to_store(
     states: IntArray, shape: IntArray, blocks_of: IntArray, edges: IntArray, partition_ptr: IntArray
 ) -> IntArray:

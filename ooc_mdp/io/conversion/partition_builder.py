@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.checked_rows import check_rows
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder, partition_of
+from ooc_mdp.runtime.compiled import loop
 from ooc_mdp.store.layout import successor_dtype
 from ooc_mdp.store.partition_arrays import PartitionArrays
 
@@ -155,7 +155,7 @@ def _renumbered(
     return local, halo
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _outside(successors, first, last):  # type: ignore[no-untyped-def]
     """The least and the largest successor of other partitions (0 and 0 if there is none), and how many these are."""
     low, high, count = np.int64(0), np.int64(0), 0
@@ -167,7 +167,7 @@ def _outside(successors, first, last):  # type: ignore[no-untyped-def]
     return low, high, count
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _mark(successors, first, n_own, low, marks):  # type: ignore[no-untyped-def]
     """Mark the successors of other partitions."""
     for successor in successors:
@@ -175,7 +175,7 @@ def _mark(successors, first, n_own, low, marks):  # type: ignore[no-untyped-def]
             marks[successor - low] = True
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _renumber(successors, first, n_own, low, place, local):  # type: ignore[no-untyped-def]
     """Fill in local numbers: those of own states, and behind them the places in the halo."""
     for k in range(successors.size):
@@ -186,7 +186,7 @@ def _renumber(successors, first, n_own, low, place, local):  # type: ignore[no-u
             local[k] = place[successor - low]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _row_masses(
     successor_ptr: IntArray,
     successors: npt.NDArray[np.unsignedinteger],

@@ -5,8 +5,6 @@ Buffers are as in `ooc_mdp.io.text.numbers`. The syntax of single lines is check
 
 from __future__ import annotations
 
-from numba import njit
-
 from ooc_mdp.io.text.numbers import (
     BAD,
     MAX_LINE,
@@ -18,6 +16,7 @@ from ooc_mdp.io.text.numbers import (
     skip_blanks,
     skip_line,
 )
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["parse_letters"]
 
@@ -25,7 +24,7 @@ _COLON, _HASH = 58, 35
 _UPPER_A, _UPPER_D, _UPPER_S = 65, 68, 83
 
 
-@njit(cache=True, nogil=True)
+@loop
 def parse_letters(buf, pos, end, count, letters, ints, floats, offsets, slow):  # type: ignore[no-untyped-def]
     """Parse lines `S:id:value:count`, `A:id:count` and `D:id:probability:reward`, with blanks around the colons.
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.errors import InputError, OptionsError
 from ooc_mdp.io.compressed import SUFFIXES, plain_name
@@ -32,6 +31,7 @@ from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import Table, first_lines, iter_lines
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import printable, quote, shorten
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["RewardFile", "Structure", "choose_rewards", "companion_files"]
 
@@ -77,7 +77,7 @@ class Structure:
         return self.name or self.label or "unnamed"
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _place(  # type: ignore[no-untyped-def]
     action_ptr, successor_ptr, successors, first, states, choices, targets, values, out
 ):

@@ -18,6 +18,7 @@ from ooc_mdp.io.text.numbers import (
     skip_blanks,
     skip_line,
 )
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["parse_drn"]
 
@@ -29,7 +30,7 @@ _WORD_STATE = np.frombuffer(b"state", np.uint8)
 _WORD_ACTION = np.frombuffer(b"action", np.uint8)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _bracket(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
     """Return (status, value, begin, after, next) of number `wanted` of the `n_rewards` in a list `[x, y, ...]` at i.
 
@@ -55,7 +56,7 @@ def _bracket(buf, i, wanted, n_rewards):  # type: ignore[no-untyped-def]
         i += 1
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _is_rate(buf, i):  # type: ignore[no-untyped-def]
     """Whether an exit rate `!number` is at i, and not a label that begins with !."""
     if buf[i] != _RATE:
@@ -64,7 +65,7 @@ def _is_rate(buf, i):  # type: ignore[no-untyped-def]
     return status != BAD and (blank(buf[i]) or buf[i] == NEWLINE)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _is_observation(buf, i):  # type: ignore[no-untyped-def]
     """Whether an observation `{number}` is at i, and not a label that begins with a brace."""
     if buf[i] != _BRACE:
@@ -73,7 +74,7 @@ def _is_observation(buf, i):  # type: ignore[no-untyped-def]
     return status == GOOD and buf[skip_blanks(buf, i)] == _CLOSE_BRACE
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _starts(buf, i, word):  # type: ignore[no-untyped-def]
     """Whether `word` and a blank are at i."""
     for k in range(word.size):
@@ -149,7 +150,7 @@ def _drn_transition_line(buf, i):  # type: ignore[no-untyped-def]
     return status, number, value, begin, after, skip_blanks(buf, after)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def parse_drn(  # type: ignore[no-untyped-def]
     buf, pos, end, rewards, words, count, table, slow
 ):

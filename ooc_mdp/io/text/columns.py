@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.errors import InputError
 from ooc_mdp.io.raw_rows import RawRows
@@ -33,6 +32,7 @@ from ooc_mdp.io.text.numbers import (
 from ooc_mdp.io.text.source import Table, TextSegment, read_bytes, read_table, truncate_rows, truncate_table
 from ooc_mdp.io.text.words import distinct_words
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["column_table", "diagnose_columns", "group_rows", "parse_columns"]
 
@@ -42,7 +42,7 @@ _MARK, _NINE, _OPEN = 43, 57, 91
 _SORT = "lines must be ordered by state, then action: sort -n -k1,1 -k2,2 -s"
 
 
-@njit(cache=True, nogil=True)
+@loop
 def parse_columns(  # type: ignore[no-untyped-def]
     buf, pos, end, columns, words, count, ints, floats, offsets, slow
 ):

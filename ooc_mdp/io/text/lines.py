@@ -5,16 +5,15 @@ Buffers are as in `ooc_mdp.io.text.numbers`. This module reads no numbers but st
 
 from __future__ import annotations
 
-from numba import njit
-
 from ooc_mdp.io.text.numbers import NEWLINE, blank, integer_at, skip_blanks, skip_line
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["mark_lines", "next_state"]
 
 _HASH, _COLON, _UPPER_A, _GOOD = 35, 58, 65, 0
 
 
-@njit(cache=True, nogil=True)
+@loop
 def next_state(buf, end, marker, previous):  # type: ignore[no-untyped-def]
     """First line of buf[:end] where a new state begins: (offset or -1, its id or -1, last id seen).
 
@@ -43,7 +42,7 @@ def next_state(buf, end, marker, previous):  # type: ignore[no-untyped-def]
     return -1, -1, previous
 
 
-@njit(cache=True, nogil=True)
+@loop
 def mark_lines(buf, end, seen, step, marks):  # type: ignore[no-untyped-def]
     """Count lines that are neither blank nor a # comment, from `seen` on: (seen, number of marks, place).
 

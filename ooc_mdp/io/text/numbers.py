@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = [
     "BAD",
@@ -68,13 +69,13 @@ def nearest_double(text: str) -> float:
         return -math.inf if text.startswith("-") else math.inf
 
 
-@njit(cache=True, nogil=True)
+@loop
 def blank(c):  # type: ignore[no-untyped-def]
     """Whether a byte is a space, a tab or a carriage return."""
     return c in (_SPACE, _TAB, _RETURN)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def skip_blanks(buf, i):  # type: ignore[no-untyped-def]
     """Position of the first byte from i on that is no space, tab or carriage return."""
     while blank(buf[i]):
@@ -82,7 +83,7 @@ def skip_blanks(buf, i):  # type: ignore[no-untyped-def]
     return i
 
 
-@njit(cache=True, nogil=True)
+@loop
 def skip_line(buf, i):  # type: ignore[no-untyped-def]
     """Start of the next line."""
     while buf[i] != NEWLINE:
@@ -90,7 +91,7 @@ def skip_line(buf, i):  # type: ignore[no-untyped-def]
     return i + 1
 
 
-@njit(cache=True, nogil=True)
+@loop
 def integer_at(buf, i):  # type: ignore[no-untyped-def]
     """(status, value, next) of the integer at i."""
     negative = buf[i] == _MINUS
@@ -111,7 +112,7 @@ def integer_at(buf, i):  # type: ignore[no-untyped-def]
     return GOOD, -value if negative else value, i
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _two_product(a, b):  # type: ignore[no-untyped-def]
     """a*b = p + e exactly (Dekker 1971)."""
     p = a * b
@@ -124,7 +125,7 @@ def _two_product(a, b):  # type: ignore[no-untyped-def]
     return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _scaled(mantissa, exponent):  # type: ignore[no-untyped-def]
     """(certain, mantissa * 10**exponent rounded) for 0 < mantissa < 10**18, |exponent| < _EXACT.
 
@@ -146,7 +147,7 @@ def _scaled(mantissa, exponent):  # type: ignore[no-untyped-def]
     return q + (r - margin) == q and q + (r + margin) == q, q
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _denominator_at(buf, i):  # type: ignore[no-untyped-def]
     """(status, value, next) of the positive integer at i; SLOW where it exceeds 2**53."""
     first = i
@@ -166,7 +167,7 @@ def _denominator_at(buf, i):  # type: ignore[no-untyped-def]
     return status, value, i
 
 
-@njit(cache=True, nogil=True)
+@loop
 def decimal_at(buf, i):  # type: ignore[no-untyped-def]
     """(status, value, next) of the decimal or fraction at i; its syntax is checked even where its status is SLOW."""
     negative = buf[i] == _MINUS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.io.text.file import Bytes
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.runtime.compiled import loop
 
 __all__ = ["distinct_words"]
 
@@ -32,7 +32,7 @@ def distinct_words(buffer: Bytes, spans: IntArray) -> tuple[IntArray, list[str]]
     return number, [buffer[begin:end].tobytes().decode("utf-8", "replace") for begin, end in places]
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _number_words(buf, spans, slots, number, firsts):  # type: ignore[no-untyped-def]
     """Number words by open addressing in `slots`, whose length is a power of 2; returns how many differ."""
     found = 0
@@ -56,7 +56,7 @@ def _number_words(buf, spans, slots, number, firsts):  # type: ignore[no-untyped
     return found
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _same(buf, known, begin, end):  # type: ignore[no-untyped-def]
     """Whether buf[begin:end] is the word at `known` (begin and end)."""
     same = known[1] - known[0] == end - begin

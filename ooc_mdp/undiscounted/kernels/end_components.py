@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.runtime.compiled import loop
 from ooc_mdp.undiscounted.kernels.partition_rows import UNIT_ROUNDOFF, expected_change, state_at
 
 __all__ = [
@@ -53,7 +54,7 @@ def _label(s):
     return np.uint32(h)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def labels(n):
     """uint32 [n]: the states' own labels."""
     out = np.empty(n, np.uint32)
@@ -87,7 +88,7 @@ def _inside(t, i, j, kept, ahead, back):
     return mass >= MIN_MASS
 
 
-@njit(nogil=True, cache=True)
+@loop
 def trim(t, kept, ahead, back):
     """Remove states without a row inside their block; return whether another partition reads one of them.
 
@@ -122,7 +123,7 @@ def trim(t, kept, ahead, back):
     return seen
 
 
-@njit(nogil=True, cache=True)
+@loop
 def spread_forward(t, kept, ahead, back, label):
     """Each state takes the largest label of those that lead to it; whether one outside the partition did."""
     outside = False
@@ -150,7 +151,7 @@ def spread_forward(t, kept, ahead, back, label):
     return outside
 
 
-@njit(nogil=True, cache=True)
+@loop
 def spread_backward(t, kept, ahead, back, label):
     """Each state takes the largest label of those that it leads to; whether another partition reads one that did."""
     seen = False
@@ -176,7 +177,7 @@ def spread_backward(t, kept, ahead, back, label):
     return seen
 
 
-@njit(nogil=True, cache=True)
+@loop
 def can_end(t, zero_reward, reached, policy):
     """Mark states from which some policy ends or reaches a zero-reward component with positive probability.
 
@@ -232,7 +233,7 @@ def _free(t, i, j, zero_reward):
     return True
 
 
-@njit(nogil=True, cache=True)
+@loop
 def rewards_inside(t, blocks, components, zero_reward, sign, found):
     """Flag the components, at the states that represent them, with rows inside that have rewards of either sign."""
     for i in range(t.n):
@@ -247,7 +248,7 @@ def rewards_inside(t, blocks, components, zero_reward, sign, found):
                     found[components[s]] |= NEGATIVE
 
 
-@njit(nogil=True, cache=True)
+@loop
 def least_loss(t, sign):
     """The least that a row of the partition loses, of those that lose something and do not end; else infinite."""
     least = np.inf
@@ -259,7 +260,7 @@ def least_loss(t, sign):
     return least
 
 
-@njit(nogil=True, cache=True)
+@loop
 def gain(t, blocks, zero_reward, potential, sign, best):
     """best(s) = max over rows inside, but free ones, of r + sum p (h(s') - h(s)), at least -inf; the rounding in it."""
     rounding = 0.0
@@ -279,7 +280,7 @@ def gain(t, blocks, zero_reward, potential, sign, best):
     return rounding
 
 
-@njit(nogil=True, cache=True)
+@loop
 def lift(t, zero_reward, stays, settled, policy):
     """Choose, in states whose policy is -2, a free row of their zero-reward component that may reach a settled state.
 

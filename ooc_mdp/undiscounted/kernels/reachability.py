@@ -7,9 +7,9 @@ Each works on one partition and marks of all states, until nothing more changes 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.runtime.compiled import loop
 from ooc_mdp.undiscounted.kernels.partition_rows import state_at, terminal_value
 
 __all__ = ["backup_bounds", "choose_away", "choose_paying", "reward_ends", "spread_ahead", "spread_marks"]
@@ -19,7 +19,7 @@ _TINY = 1e-300
 """More than products that underflow lose."""
 
 
-@njit(nogil=True, cache=True)
+@loop
 def spread_marks(t, marked, eligible, inside, every, sure, lost, policy):
     """Mark eligible states of which some row, or every row, may lead to a marked state; that row goes to `policy`.
 
@@ -79,7 +79,7 @@ def spread_marks(t, marked, eligible, inside, every, sure, lost, policy):
     return seen
 
 
-@njit(nogil=True, cache=True)
+@loop
 def spread_ahead(t, marked, expanded):
     """Mark the states that marked states of the partition lead to by rows that do not end the process.
 
@@ -106,7 +106,7 @@ def spread_ahead(t, marked, expanded):
                             again = True
 
 
-@njit(nogil=True, cache=True)
+@loop
 def reward_ends(t, marked, low, high):
     """The least and the largest reward of marked states and their rows, and `low` and `high`."""
     for i in range(t.n):
@@ -123,7 +123,7 @@ def reward_ends(t, marked, low, high):
     return low, high
 
 
-@njit(nogil=True, cache=True)
+@loop
 def choose_away(t, reached, wanted, policy):
     """Choose, in the wanted states, the first row that leads to no state of `reached` (uint8 [n])."""
     for i in range(t.n):
@@ -141,7 +141,7 @@ def choose_away(t, reached, wanted, policy):
                 break
 
 
-@njit(nogil=True, cache=True)
+@loop
 def choose_paying(t, inside, sign, marked, policy):
     """Mark states of a label (uint32 [n], not 0) with a row that pays (sign r > 0) and stays among states of it."""
     for i in range(t.n):
@@ -163,7 +163,7 @@ def choose_paying(t, inside, sign, marked, policy):
                 break
 
 
-@njit(nogil=True, cache=True)
+@loop
 def backup_bounds(t, before, after, sign, policy):
     """One backup of a lower and an upper bound of probabilities, rounded outwards.
 

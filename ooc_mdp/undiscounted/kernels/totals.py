@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numba import njit
 
 from ooc_mdp.backends.cpu.rows import MIN_MASS, ends, first_row, index, past_row, row_begin, row_end
+from ooc_mdp.runtime.compiled import loop
 from ooc_mdp.undiscounted.kernels.end_components import NO_COMPONENT
 from ooc_mdp.undiscounted.kernels.partition_rows import (
     UNIT_ROUNDOFF,
@@ -88,7 +89,7 @@ def _place(labels, members, s):
     return k if k < members.size and members[k] == s else -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, forwards):
     """Gauss-Seidel sweeps of a partition, at most `most`, until one changes no value by more than the tolerance.
 
@@ -152,7 +153,7 @@ def sweep(t, values, lower, upper, alike, perturbation, sign, most, tolerance, f
     return sweeps, change, moved
 
 
-@njit(nogil=True, cache=True)
+@loop
 def greedy(t, values, lower, perturbation, sign, policy):
     """The exit of largest value by L, the lowest of equals; -1 without actions, -2 where no row leaves."""
     for i in range(t.n):
@@ -173,7 +174,7 @@ def greedy(t, values, lower, perturbation, sign, policy):
             policy[s] = -2
 
 
-@njit(nogil=True, cache=True)
+@loop
 def rows_of_policy(t, policy):
     """The policy's rows of a partition: pointers to them and to transitions, their arrays as in the table."""
     action_ptr = np.zeros(t.n + 1, np.uint32)
@@ -207,7 +208,7 @@ def rows_of_policy(t, policy):
     return action_ptr, successor_ptr, successors, probabilities, rewards, durations
 
 
-@njit(nogil=True, cache=True)
+@loop
 def relax(t, x, zero_reward, members, exits, staying, policy, only, right, sweeps, forwards):
     """Gauss-Seidel sweeps over the policy's exits: x(s) = (c r, d) + sum p x(s') / (1 - p(with s)).
 
@@ -273,7 +274,7 @@ def _drift(t, i, j, values, sign):
     return drift - error, drift + error, False
 
 
-@njit(nogil=True, cache=True)
+@loop
 def check(t, values, middle, policy, sign, staying_low, staying_high, pending, idle):
     """Whether U and L of the partition's states are inductive, L under the policy; see ``docs/theory/undiscounted.md``.
 
@@ -339,7 +340,7 @@ def check(t, values, middle, policy, sign, staying_low, staying_high, pending, i
     return upper, lower, wrong, at, waiting, idling, residual, rounding
 
 
-@njit(nogil=True, cache=True)
+@loop
 def stay_level(t, high, idle, sign):
     """Clear `idle` of states without a level row among idle states and without reward; whether there were any."""
     fewer = False
@@ -367,7 +368,7 @@ def stay_level(t, high, idle, sign):
     return fewer
 
 
-@njit(nogil=True, cache=True)
+@loop
 def reach_strict(t, policy, pending):
     """Clear `pending` of states whose policy may reach one that is not pending; how many are left, whether fewer."""
     left = 0
