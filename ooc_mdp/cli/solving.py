@@ -44,8 +44,13 @@ def solve(
         bool, typer.Option("--verbose", "-v", help="Print the memory plan by name, and all counters of the solve.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Draw a map of the partitions, on a terminal of 100 x 24 or more.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--live/--no-live",
+            help="Draw a map of the partitions; by default on a terminal of 100 x 24 characters or more.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Solve the MDP of a store, through a partition cache of bounded size, to a proved error.
@@ -55,15 +60,14 @@ def solve(
 
     With --workers or --scheduler the partitions are divided among Dask workers, each with its own cache.
     """
-    from ooc_mdp.report.progress import SolveProgressLine
     from ooc_mdp.report.terminal import print_note, print_short_note
 
     options, run, cluster = choices.options(asked.criterion())
     note = print_note if verbose else print_short_note
-    line = _live_view(str(store)) if live else SolveProgressLine()
+    view = _progress_view(str(store), live)
 
     with ExitStack() as stack:
-        stack.enter_context(line)
+        stack.enter_context(view)
         from ooc_mdp import api
         from ooc_mdp.report.solve_summary import print_solution
 
@@ -73,7 +77,7 @@ def solve(
             stack.enter_context(silence_dask())
         table = partial(api.open_model, store, trust=trust, note=note)
         solution = api.solve_with(
-            table, options, run, cluster, policy=policy, initial=initial, grids=grids, progress=line, note=note
+            table, options, run, cluster, policy=policy, initial=initial, grids=grids, progress=view, note=note
         )
     figures = solution.summary()
     if as_json:
@@ -84,16 +88,16 @@ def solve(
         raise typer.Exit(1)
 
 
-def _live_view(name: str) -> SolveLiveView | SolveProgressLine:
-    """The live view where the terminal has room for it, or else the line."""
+def _progress_view(name: str, live: bool | None) -> SolveLiveView | SolveProgressLine:
+    """The live view where it is not refused (`live` is False) and the terminal has room for it, or else the line."""
     from ooc_mdp.report.live_view import LEAST_SIZE, SolveLiveView
     from ooc_mdp.report.progress import SolveProgressLine
     from ooc_mdp.report.terminal import print_note
 
-    if SolveLiveView.fits():
-        return SolveLiveView(name)
-    print_note("--live needs a terminal of {} x {} characters; there is one line in its place".format(*LEAST_SIZE))
-    return SolveProgressLine()
+    fits = SolveLiveView.fits()
+    if live and not fits:
+        print_note("--live needs a terminal of {} x {} characters; there is one line in its place".format(*LEAST_SIZE))
+    return SolveLiveView(name) if fits and live is not False else SolveProgressLine()
 
 
 @app.command()
