@@ -9,6 +9,7 @@ order. Computes nothing else: it renders what it is given.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import deque
 from types import TracebackType
@@ -26,7 +27,7 @@ from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable, shorten
 from ooc_mdp.report.solve_line import Remaining, bound_in_force, clock
 
-__all__ = ["LEAST_SIZE", "SolveLiveView", "partition_map"]
+__all__ = ["LEAST_SIZE", "SolveLiveView", "enlarged", "partition_map"]
 
 LEAST_SIZE = 100, 24
 """Columns and lines of a terminal that has room for the view."""
@@ -34,6 +35,9 @@ _OTHER_LINES = 7
 _BAR, _RATES = 40, 40
 _LEVELS = "▁▂▃▄▅▆▇█"
 _MARKS = ".:*#"
+_STYLES = "dim", "cyan", "yellow", "bold red"
+_CELL_ASPECT = 2
+"""Columns of a terminal that are as wide as a line is high."""
 _NAME_CHARACTERS = 40
 
 
@@ -67,6 +71,10 @@ class SolveLiveView:
 
     def __call__(self, p: SolveProgress) -> None:
         """Draw where the solve stands."""
+        self._live.update(self.frame(p), refresh=True)
+
+    def frame(self, p: SolveProgress) -> Group:
+        """What is drawn after that report, and after those before it."""
         self._remaining.add(p)
         self._rates.append(p.read_rate)
         bound = bound_in_force(p)
@@ -75,19 +83,16 @@ class SolveLiveView:
         left = self._remaining.seconds(p.target)
         until = "no estimate yet" if left is None else f"{clock(left)} left"
         width, height = self._console.size
-        self._live.update(
-            Group(
-                Text(f"ooc-mdp  {self._name}    {clock(p.seconds)}    {until}", style="bold", no_wrap=True),
-                Text(self._bound_line(p, bound), no_wrap=True),
-                Text(
-                    f"partitions   {p.dirty:,} of {p.partitions:,} dirty    "
-                    f"{p.loads / max(p.partitions, 1):.2f} loads per partition    hit rate {p.hit_rate:.1%}",
-                    no_wrap=True,
-                ),
-                Text(f"disk         {sparkline(self._rates)}  {format_bytes(int(p.read_rate))}/s", no_wrap=True),
-                *self._map(p, width - 4, height - _OTHER_LINES),
+        return Group(
+            Text(f"ooc-mdp  {self._name}    {clock(p.seconds)}    {until}", style="bold", no_wrap=True),
+            Text(self._bound_line(p, bound), no_wrap=True),
+            Text(
+                f"partitions   {p.dirty:,} of {p.partitions:,} dirty    "
+                f"{p.loads / max(p.partitions, 1):.2f} loads per partition    hit rate {p.hit_rate:.1%}",
+                no_wrap=True,
             ),
-            refresh=True,
+            Text(f"disk         {sparkline(self._rates)}  {format_bytes(int(p.read_rate))}/s", no_wrap=True),
+            *self._map(p, width - 4, height - _OTHER_LINES),
         )
 
     def _bound_line(self, p: SolveProgress, bound: float) -> str:
@@ -106,9 +111,19 @@ class SolveLiveView:
         """The map of partitions where the report has their bounds."""
         if p.partition_bounds is None or height < 1:
             return []
-        cells = partition_map(p.partition_bounds(), p.partition_grid, p.target, width, height)
+        cells = enlarged(partition_map(p.partition_bounds(), p.partition_grid, p.target, width, height), width, height)
         title = ". done  : up to 10 times the target  * up to 100 times  # further"
-        return [Panel(Text("\n".join(cells), no_wrap=True), title=title, expand=False)]
+        shown = Text("\n".join(cells), no_wrap=True)
+        for mark, style in zip(_MARKS, _STYLES, strict=True):
+            shown.highlight_regex(re.escape(mark) + "+", style)
+        return [Panel(shown, title=title, expand=False)]
+
+
+def enlarged(rows: list[str], width: int, height: int) -> list[str]:
+    """The map with marks repeated, as large as the room allows, and each mark's cell about as high as wide."""
+    times = max(1, height // len(rows))
+    across = max(1, min(_CELL_ASPECT * times, width // len(rows[0])))
+    return ["".join(mark * across for mark in row) for row in rows for _ in range(times)]
 
 
 def sparkline(numbers: deque[float]) -> str:

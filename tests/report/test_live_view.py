@@ -11,7 +11,7 @@ from rich.console import Console
 
 import ooc_mdp
 from ooc_mdp.events import SolveProgress
-from ooc_mdp.report.live_view import SolveLiveView, partition_map
+from ooc_mdp.report.live_view import SolveLiveView, enlarged, partition_map
 
 SEEN = SolveProgress(1.0, 0.5, 0.01, "epsilon", 2, 6, 0.5, 3 << 20, 1e6, 7, 12.0)
 
@@ -42,6 +42,13 @@ def test_the_map_has_the_two_longest_axes_and_the_largest_bound_along_the_others
 
 def test_without_a_target_the_least_bound_is_the_level():
     assert partition_map(np.array([0.5, 50.0, 0.0]), None, None, 80, 20) == [".*."]
+
+
+def test_a_small_map_is_enlarged_to_the_room_with_cells_twice_as_many_columns_as_lines():
+    assert enlarged([".#", "*."], 9, 5) == ["....####"] * 2 + ["****...."] * 2
+    assert enlarged([".#", "*."], 9, 3) == ["..##", "**.."]
+    assert enlarged([".#", "*."], 3, 9) == [".#"] * 4 + ["*."] * 4
+    assert enlarged(["." * 30] * 10, 30, 10) == ["." * 30] * 10
 
 
 @pytest.mark.parametrize("seen", [SEEN, replace(SEEN, target=None), replace(SEEN, stages=(1, 4))])
