@@ -101,8 +101,9 @@ class PackedProgress(NamedTuple):
 def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
     path = np.zeros(3, np.int64)
+    most = np.int64(_ROUNDS)  # of the type of a variable: Numba compiles `next_member` anew for a constant
     while True:
-        m = next_member(spec, path, members, progress, values, policy, scratch.workspace, _ROUNDS)
+        m = next_member(spec, path, members, progress, values, policy, scratch.workspace, most)
         if m < 0:
             break
         table = open_table(members.tables[m])
