@@ -115,6 +115,11 @@ class Stager:
         self._pending[partition] = self._pool.submit(self._read, partition)
         return True
 
+    def prefetch_into_unused_room(self, partition: int) -> bool:
+        """:meth:`prefetch` that evicts nothing."""
+        unused = self._cache.room(self._cache.place_of(partition))
+        return self._size(partition) <= unused and self.prefetch(partition)
+
     def prefetch_in_order(self, order: IntArray) -> None:
         """Start to load the first of an order and, as threads are free, the next; advise the system of later ones.
 

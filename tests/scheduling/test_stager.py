@@ -87,6 +87,15 @@ def test_obtaining_loads_once_and_hits_afterwards(two: Bench) -> None:
     assert two.cache.statistics.auxiliary_accesses == 1
 
 
+def test_reading_into_unused_room_evicts_nothing(two: Bench) -> None:
+    two.stager.load(0)
+    assert two.stager.prefetch_into_unused_room(1)
+    two.arrive()
+    assert not two.stager.prefetch_into_unused_room(2)
+    assert set(two.cache) == {0, 1}
+    assert two.stager.prefetch(2)
+
+
 def test_reading_ahead_happens_on_another_thread_and_is_taken_over_when_done(two: Bench) -> None:
     assert two.stager.prefetch(1)
     assert two.stager.in_flight() == [1]

@@ -154,7 +154,7 @@ class Loading:
     def in_flight(self) -> list[int]:
         return self.loading
 
-    def prefetch(self, partition: int, keep: Any) -> bool:
+    def prefetch_into_unused_room(self, partition: int) -> bool:
         started = not self.loading and not self.present.any()  # the cache holds one partition
         self.loading += [partition] * started
         return started

@@ -56,7 +56,7 @@ def _fill_unused_room(s: SolveState) -> Part:
         absent = s.target.dirty() & ~s.cache.present
         absent[s.stager.in_flight()] = False
         for p in s.by_priority(np.flatnonzero(absent)).tolist():
-            if not s.stager.prefetch(p, _keep_all):
+            if not s.stager.prefetch_into_unused_room(p):
                 break
         if not s.stager.in_flight():
             return
@@ -67,7 +67,8 @@ def _fill_unused_room(s: SolveState) -> Part:
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
     """Begin to load the most urgent absent partition: into unused room, or in place of a clean one at the end."""
     if absent.size and not s.stager.in_flight():
-        s.stager.prefetch(int(s.by_priority(absent)[0]), None if may_evict else _keep_all)
+        prefetch = s.stager.prefetch if may_evict else s.stager.prefetch_into_unused_room
+        prefetch(int(s.by_priority(absent)[0]))
 
 
 def _load(s: SolveState, wanted: IntArray) -> None:
@@ -80,7 +81,3 @@ def _load(s: SolveState, wanted: IntArray) -> None:
     while s.stager.in_flight():
         s.stager.wait()
         s.stager.collect()
-
-
-def _keep_all(_: int) -> bool:
-    return True
