@@ -11,8 +11,9 @@ factorisations (Gustafsson 1978). It is no contraction for every policy: who use
 back on c = 0, plain Gauss-Seidel but for states that stay. No bound rests on it.
 
 Packed rows hold, for each state in that order, w g p_k (float64 [n, K]) | 1 - w (float64 [n]) | w r (float64 [n]) | the
-state (uint32 [n]) | its action (int32 [n]) | successors ([n, K], local), and are read from one end to the other; the
-table holds a state's greedy row among its others.
+state (uint32 [n]) | successors ([n, K], local), which a sweep reads from one end to the other; the table holds a
+state's greedy row among its others. The actions of the rows (int32 [n]) are in the order of states, as the policy is,
+so that comparing the two is one pass over both.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class PackedRows(NamedTuple):
     rewards: Span
     order: Span
     choices: Span
+    """The action of each state's row, in the order of states."""
     successors: Span
 
 
@@ -114,9 +116,8 @@ def count_outdated(spec, table, view, packed):
     """Number of packed rows that are outdated, since the policy chooses another action now."""
     outdated = 0
     for i in range(table.n):
-        at = np.uint64(i)
-        s = np.uint64(load(spec, packed.order, at, np.uint32(0)))
-        outdated += load(spec, view.policy, s, np.int32(0)) != load(spec, packed.choices, at, np.int32(0))
+        s = np.uint64(i)
+        outdated += load(spec, view.policy, s, np.int32(0)) != load(spec, packed.choices, s, np.int32(0))
     return outdated
 
 
@@ -145,14 +146,14 @@ def patch(spec, table, model, view, packed, place, relaxation):
     width = _width(spec, table)
     for i in range(table.n):
         place[load(spec, packed.order, np.uint64(i), np.uint32(0))] = i
-    for i in range(table.n):
-        at = np.uint64(i)
-        s = np.uint64(load(spec, packed.order, at, np.uint32(0)))
+    for state in range(table.n):
+        s = np.uint64(state)
         choice = load(spec, view.policy, s, np.int32(0))
-        if choice == load(spec, packed.choices, at, np.int32(0)):
+        if choice == load(spec, packed.choices, s, np.int32(0)):
             continue
-        store(spec, packed.choices, at, choice)
-        _copy_row(spec, table, model, packed, at, first_row(spec, table, s) + np.uint64(choice))
+        store(spec, packed.choices, s, choice)
+        i = place[s]
+        _copy_row(spec, table, model, packed, np.uint64(i), first_row(spec, table, s) + np.uint64(choice))
         _scale_row(spec, table, packed, i, width, _step(spec, table, packed, i, place, relaxation)[0])
 
 
@@ -211,20 +212,20 @@ def _copy_row(spec, table, model, rows, place, j):
 def _bring_into_order(spec, table, view, rows, packed, place, relaxation):
     """Copy rows in the order of states to their places, with the steps of their backups; the mean of g p_later."""
     width = _width(spec, table)
-    mean = 0.0
+    total = 0.0
     for i in range(table.n):
         s = np.uint64(load(spec, packed.order, np.uint64(i), np.uint32(0)))
         source, at = s * np.uint64(width), np.uint64(i) * np.uint64(width)
         store(spec, packed.rewards, np.uint64(i), load(spec, rows.rewards, s, 0.0))
-        store(spec, packed.choices, np.uint64(i), load(spec, view.policy, s, np.int32(0)))
+        store(spec, packed.choices, s, load(spec, view.policy, s, np.int32(0)))
         for k in range(len(spec.width) if len(spec.width) > 0 else width):
             from_k, to_k = source + np.uint64(k), at + np.uint64(k)
             store(spec, packed.weights, to_k, load(spec, rows.weights, from_k, 0.0))
             store(spec, packed.successors, to_k, load(spec, rows.successors, from_k, spec.successor))
         w, later = _step(spec, table, packed, i, place, relaxation)
-        mean += later / table.n
+        total += later
         _scale_row(spec, table, packed, i, width, w)
-    return mean
+    return total / table.n
 
 
 @inlined

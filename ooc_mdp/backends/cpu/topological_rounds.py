@@ -56,7 +56,7 @@ _DROP = 0.1
 again."""
 _RELAXATION = 0.8
 """Relaxation factor: the share of the probability of later successors that is lumped into the step."""
-_MAX_OUTDATED = 0.03
+_MAX_OUTDATED = 0.2
 """Share of the states that may have changed their action since the order was found."""
 _MIN_LATER, _MAX_LATER = 0.02, 0.3
 """Mean g p_later of partitions that are swept this way."""
