@@ -120,17 +120,30 @@ class Stager:
         unused = self._cache.room(self._cache.place_of(partition))
         return self._size(partition) <= unused and self.prefetch(partition)
 
-    def prefetch_in_order(self, order: IntArray) -> None:
+    def prefetch_in_order(self, order: IntArray, begin: int = 0) -> None:
         """Start to load the first of an order and, as threads are free, the next; advise the system of later ones.
 
         Room for one is never made by evicting another that comes before it.
+
+        Parameters
+        ----------
+        begin : so many of the first are resident already.
         """
-        first, later = order[: self.depth + 1].tolist(), order[self.depth + 1 :]
-        self.readahead(later[:READAHEAD].tolist())
-        for i, partition in enumerate(first):
+        end = begin + self.depth + 1
+        first, later = order[:end].tolist(), order[end : end + READAHEAD]
+        self.readahead(later.tolist())
+        for i in range(begin, len(first)):
             if i > 0 and self.free_slots() <= 0:
                 break
-            self.prefetch(partition, frozenset(first[:i]).__contains__)
+            self.prefetch(first[i], frozenset(first[:i]).__contains__)
+
+    def load_in_order(self, order: IntArray, count: int) -> None:
+        """Load the first of an order, and so many as far as there is room for all of them; the next are under way."""
+        for i, partition in enumerate(order[:count].tolist()):
+            self.prefetch_in_order(order, i)
+            if i > 0 and partition not in self._cache:
+                break
+            self.load(partition)
 
     def collect(self) -> int:
         """Admit the partitions whose loads are done to the backend; how many they were."""

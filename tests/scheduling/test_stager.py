@@ -87,6 +87,22 @@ def test_obtaining_loads_once_and_hits_afterwards(two: Bench) -> None:
     assert two.cache.statistics.auxiliary_accesses == 1
 
 
+def test_the_first_of_an_order_are_loaded_as_far_as_there_is_room_for_all_of_them(two: Bench) -> None:
+    two.stager.load(5)
+    two.stager.load_in_order(np.array([0, 1, 2, 3]), 3)
+    assert np.flatnonzero(two.cache.present).tolist() == [0, 1]
+    assert sorted(two.source.reads) == [0, 1, 5]
+
+
+def test_loading_in_order_reads_ahead_of_the_partitions_that_are_awaited() -> None:
+    bench = Bench(6)
+    with bench.stager:
+        bench.stager.load_in_order(np.arange(6), 2)
+        assert {0, 1} <= set(np.flatnonzero(bench.cache.present))
+        assert 2 in bench.cache
+        bench.arrive()
+
+
 def test_reading_into_unused_room_evicts_nothing(two: Bench) -> None:
     two.stager.load(0)
     assert two.stager.prefetch_into_unused_room(1)

@@ -37,18 +37,21 @@ def value_iteration(s: SolveState, order: IntArray | None = None) -> Steps:
 def in_order(s: SolveState, order: IntArray, most: int, skip_clean: bool = False) -> Iterator[IntArray]:
     """The partitions in this order, neighbours that are resident together, while those that follow are read.
 
+    Where sweeps and loads take the same cores, a batch begins when all of it has been loaded, as far as there is room:
+    beginning earlier would gain nothing, and the bookkeeping of a batch costs about as much as that of one partition.
+
     Parameters
     ----------
     most : partitions of a batch at most.
     skip_clean : leave out partitions that are clean when it is their turn, and not only those of other solvers.
     """
+    awaited = 1 if s.backend.features.overlaps_loads else most
     while order.size:
         due = s.target.dirty() if skip_clean else s.peers.owned
         order = order if due is None else order[due[order]]
         if not order.size:
             return
-        s.stager.prefetch_in_order(order)
-        s.stager.load(int(order[0]))
+        s.stager.load_in_order(order, awaited)
         absent = np.flatnonzero(~s.cache.present[order[1:most]])
         count = 1 + int(absent[0] if absent.size else min(most, order.size) - 1)
         batch, order = order[:count], order[count:]
