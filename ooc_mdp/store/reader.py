@@ -24,7 +24,7 @@ from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader, Table, TableFacts
 from ooc_mdp.options import format_bytes
-from ooc_mdp.runtime.arena import SYSTEM_MEMORY, TableMemory
+from ooc_mdp.runtime.arena import SYSTEM_MEMORY, Scratch, TableMemory
 from ooc_mdp.store.annotations import open_annotations
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.check_load import LoadCheck, check_pointers
@@ -190,18 +190,19 @@ class Store(Table):
 
     def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
         """:meth:`read`, with arrays made in that memory."""
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        sizes, arrays = self.sizes(p), dict[str, npt.NDArray[Any]]()
         total = 0
-        for name in READ_FIELDS:  # pointers first: they say where rows lie
-            arrays[name], n_bytes = self._read(name, p, arrays, memory)
-            total += n_bytes
-        check_pointers(self.facts, self.sizes(p), p, arrays["action_ptr"], arrays["successor_ptr"])
-        refuse_missing_states("successors", p, arrays["successors"], self.sizes(p).states + arrays["halo"].size)
+        with memory.scratch() as scratch:
+            for name in READ_FIELDS:  # pointers first: they say where rows lie
+                arrays[name], n_bytes = self._read(name, p, sizes, arrays, memory, scratch)
+                total += n_bytes
+        check_pointers(self.facts, sizes, p, arrays["action_ptr"], arrays["successor_ptr"])
+        refuse_missing_states("successors", p, arrays["successors"], sizes.states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
         table = PartitionTable(
             index=p,
             first_state=int(self.facts.partition_ptr[p]),
-            n_states=self.sizes(p).states,
+            n_states=sizes.states,
             actions_per_state=self.facts.actions_per_state,
             successors_per_action=self.facts.successors_per_action,
             **arrays,
@@ -211,34 +212,38 @@ class Store(Table):
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p and the bytes read; an empty array and 0 if the store lacks the field."""
-        return self._read(name, p, {}, SYSTEM_MEMORY)
+        return self._read(name, p, self.sizes(p), {}, SYSTEM_MEMORY, Scratch())
 
     def _read(
-        self, name: str, p: int, known: Mapping[str, npt.NDArray[Any]], memory: TableMemory
+        self,
+        name: str,
+        p: int,
+        sizes: PartitionSizes,
+        known: Mapping[str, npt.NDArray[Any]],
+        memory: TableMemory,
+        scratch: Scratch,
     ) -> tuple[npt.NDArray[Any], int]:
         """:meth:`read_field`, with the pointers of partition p where they have been read."""
         meta = self.fields.get(name)
         if meta is None:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
-        entry, count = self._entries[name][p], self.stored_values(name, p)
-        with memory.scratch() as scratch:
-            # Values that are neither the table's nor decoded in place are needed until they are decoded only.
-            passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
-            new = partial(scratch.buffer, "values") if passing else partial(memory.empty, dtype=np.uint8)
-            chunk = scratch.buffer("chunk", entry.n_bytes + 1)
-            try:
-                frame = read_frame_file(chunk_name(name, count, p), entry, chunk, self.directory.fd)
-                stored = decode_frame(frame, meta.stored, count, new)
-            except (CorruptChunkError, OSError) as error:
-                raise unreadable_chunk(self.directory, chunk_name(name, count, p), name, p, error) from error
-            n_bytes = entry.n_bytes
-            if meta.encoding is None:
-                return _of_type(stored, meta.dtype, memory), n_bytes
-            layout = self._row_layout(p, known)
-            fault = layout.fault()
-            if fault is not None:
-                raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {REMEDY}")
-            return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), n_bytes
+        entry, count = self._entries[name][p], self.stored_values(name, p, sizes)
+        # Values that are neither the table's nor decoded in place are needed until they are decoded only.
+        passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
+        new = partial(scratch.buffer, "values") if passing else partial(memory.empty, dtype=np.uint8)
+        chunk = scratch.buffer("chunk", entry.n_bytes + 1)
+        try:
+            frame = read_frame_file(chunk_name(name, count, p), entry, chunk, self.directory.fd)
+            stored = decode_frame(frame, meta.stored, count, new)
+        except (CorruptChunkError, OSError) as error:
+            raise unreadable_chunk(self.directory, chunk_name(name, count, p), name, p, error) from error
+        if meta.encoding is None:
+            return _of_type(stored, meta.dtype, memory), entry.n_bytes
+        layout = self._row_layout(p, sizes, known)
+        fault = layout.fault()
+        if fault is not None:
+            raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {REMEDY}")
+        return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), entry.n_bytes
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """Partition p's chunks, checked but not decompressed, in the caller's memory.
@@ -291,13 +296,13 @@ class Store(Table):
         for stored in self.facts.stored_fields:
             prefetch_file(chunk_name(stored.name, self.stored_values(stored.name, p, sizes), p), self.directory.fd)
 
-    def _row_layout(self, p: int, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
+    def _row_layout(self, p: int, sizes: PartitionSizes, known: Mapping[str, npt.NDArray[Any]]) -> RowLayout:
         pointers = {
-            name: known[name] if name in known else self._read(name, p, known, SYSTEM_MEMORY)[0]
+            name: known[name] if name in known else self.read_field(name, p)[0]
             for name in ("action_ptr", "successor_ptr")
         }
         facts = self.facts
-        return RowLayout(self.sizes(p), facts.actions_per_state, facts.successors_per_action, **pointers)
+        return RowLayout(sizes, facts.actions_per_state, facts.successors_per_action, **pointers)
 
     def original_states(self, p: int) -> IntArray:
         """int64 [n]; the source's numbers of partition p's states."""

@@ -30,7 +30,7 @@ def rewrite(store: Store, name: str, p: int, change) -> None:
     values = store.read_field(name, p)[0].copy()
     change(values)
     if meta.encoding is not None:
-        values = encode(meta.encoding, values, store._row_layout(p, {}))
+        values = encode(meta.encoding, values, store._row_layout(p, store.sizes(p), {}))
     frame = encode_frame(meta.field, values.astype(meta.stored, copy=False))
     write_frame(chunk_path(store.path, name, p), frame)
     accept(store)

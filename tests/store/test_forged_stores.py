@@ -71,7 +71,7 @@ def forge(path, whole):
             with np.errstate(all="ignore"):
                 values[rng.integers(values.size)] = np.array(rng.choice(extremes)).astype(values.dtype)
         if meta.encoding is not None:
-            values = encode(meta.encoding, values, whole._row_layout(p, {}))
+            values = encode(meta.encoding, values, whole._row_layout(p, whole.sizes(p), {}))
         frame = encode_frame(meta.field, values.astype(meta.stored, copy=False))
         write_frame(chunk_path(path, name, p), frame)
         reseal(path)

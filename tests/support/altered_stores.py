@@ -43,7 +43,7 @@ def write_values(store: Store, path: Path, name: str, p: int, change: Change, as
     """Change a chunk of a copy of the store in place, without the seal."""
     meta = store.fields[name]
     values = store.read_field(name, p)[0].copy()
-    layout = None if meta.encoding is None else store._row_layout(p, {})
+    layout = None if meta.encoding is None else store._row_layout(p, store.sizes(p), {})
     if layout is not None and as_stored:
         values = encode(str(meta.encoding), values, layout)
     change(values)

@@ -113,7 +113,7 @@ def test_rows_that_lead_nowhere_are_named_and_not_followed(kind: str, name: str,
     assert values.max() < 250
     values[values == values.max()] = 255
     if meta.encoding is not None:
-        values = encode(meta.encoding, values, store._row_layout(1, {}))
+        values = encode(meta.encoding, values, store._row_layout(1, store.sizes(1), {}))
     engine = Engine(store, 0.9, EmulatedDevice(1 << 26), slots=2)
     intact = path.read_bytes()
     write_frame(path, encode_frame(meta.field, values.astype(meta.stored, copy=False)))
