@@ -14,6 +14,7 @@ from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State, random_model
 
 import ooc_mdp
+from ooc_mdp.backends.base import Improvement
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
@@ -26,7 +27,7 @@ from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.methods import handover as auto
 from ooc_mdp.solver.methods import policy_iteration, value_iteration
 from ooc_mdp.solver.session import Session
-from ooc_mdp.solver.state import SolveState
+from ooc_mdp.solver.state import Access, SolveState
 from ooc_mdp.store import Store
 from ooc_mdp.store.checkpoint import checkpoint_path
 from ooc_mdp.store.result import Result
@@ -165,6 +166,26 @@ def test_partitions_whose_gaps_are_wide_are_not_read_again(tmp_path: Path) -> No
     assert np.abs(solution.values - best).max() <= solution.error_bound
     assert solution.statistics.loads <= 4 * store.n_partitions
     assert solution.statistics.policy_evaluations > 0
+
+
+def test_improvements_take_all_partitions_that_there_is_room_for_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loads take the cores of improvements, so that beginning with the first that has arrived gains nothing."""
+    store, together = make_store(coupled(), tmp_path / "s"), list[int]()
+    record = SolveState.record_improvement
+
+    def counted(self: SolveState, access: Access, found: Improvement) -> None:
+        together.append(access.partitions.size)
+        record(self, access, found)
+
+    monkeypatch.setattr(SolveState, "record_improvement", counted)
+    solved(store, 0.9, "policy-iteration")
+    assert together[0] == store.n_partitions
+    together.clear()
+    room = int(store.facts.partition_bytes.max())
+    assert solved(store, 0.9, "policy-iteration", cache=CacheSize(size=room)).outcome is Outcome.PROVED
+    assert together[0] == 1
 
 
 def test_coupled_models_are_read_less_than_by_the_other_methods(tmp_path: Path) -> None:
