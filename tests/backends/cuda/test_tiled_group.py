@@ -41,9 +41,14 @@ def test_bounds_stay_above_the_true_residuals_on_a_group(
 def test_partitions_swept_one_after_the_other_have_the_values_of_one_device(
     name: str, count: int, stores: Callable[[str], Store], group: MakeGroup
 ) -> None:
-    store, alone, devices = stores(name), group(1), group(count)
-    engines = Engine(store, 0.9, alone[0]), Engine(store, 0.9, devices[0], backend=on_group(devices))
+    # One tile in each partition: of several that run at once, one may see what another has just written, or not.
+    store, alone, devices, tile = stores(name), group(1), group(count), 128
+    engines = (
+        Engine(store, 0.9, alone[0], tile_states=tile),
+        Engine(store, 0.9, devices[0], tile_states=tile, backend=on_group(devices)),
+    )
     for engine in engines:
+        assert engine.backend._tiling.per_partition.max() == 1
         engine.load(*range(store.n_partitions))
         for p in range(store.n_partitions):
             engine.sweep(p, ALL_DUE)
