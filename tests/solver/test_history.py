@@ -113,7 +113,7 @@ def test_counts_add_up_where_values_wait_for_the_end_of_a_pass(tmp_path: Path) -
 def test_counts_add_up_with_durations_and_without_a_sweep(ragged: Store) -> None:
     check_history(ooc_mdp.solve(ragged, 0.9, device="cpu", cache="40%", epsilon=1e-6))
     never = check_history(ooc_mdp.solve(ragged, 0.9, device="cpu", cache="40%", epsilon=1e-6, time_limit=1e-9))
-    assert np.isnan(never.first_visit).sum() >= never.first_visit.size - 1
+    assert np.isnan(never.first_visit).sum() >= never.first_visit.size / 2  # the first batch is what fits the cache
 
 
 def test_rows_follow_the_solve_to_its_end(maze: Store, every_row: None) -> None:
