@@ -16,7 +16,7 @@ from paths import HELPERS, REPOSITORY
 pytest.importorskip("bokeh")
 from ooc_mdp.report.html import write_report
 
-BROWSER = REPOSITORY / ".venv" / "browser"
+BROWSER = REPOSITORY / "build" / "browser"
 SHAPE = (5, 4, 6)
 
 
