@@ -27,7 +27,7 @@ from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory import return_freed_memory
 from ooc_mdp.runtime.memory_plan import MemoryPlan
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.run import Job
 from ooc_mdp.solver.session import Session
@@ -143,18 +143,13 @@ class GainsByState:
     def progress(self) -> SolveProgress:
         """Where the solve stands: one interval for all states is proved."""
         s, half = self.statistics(), self.interval.certificate.error_bound
-        return SolveProgress(
+        return progress_of(
+            s,
             error_bound=half,
             residual_bound=half,
             target=self.epsilon,
             stopping_rule="epsilon",
             dirty=int(self.iteration.dirty.sum()),
-            partitions=s.n_partitions,
-            hit_rate=s.hit_rate,
-            bytes_read=s.bytes_read,
-            read_rate=0.0,
-            loads=s.loads,
-            seconds=s.solve_seconds,
         )
 
     def row(self) -> HistoryRow:

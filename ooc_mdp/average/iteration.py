@@ -26,7 +26,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.undiscounted.tables import Streamed, Work
 
@@ -289,18 +289,13 @@ class AverageIteration:
         """Where the solve stands."""
         s = self.statistics()
         half = 0.5 * self.bounds.width
-        return SolveProgress(
+        return progress_of(
+            s,
             error_bound=half,
             residual_bound=half,
             target=self.epsilon,
             stopping_rule="epsilon",
             dirty=self._dirty(),
-            partitions=s.n_partitions,
-            hit_rate=s.hit_rate,
-            bytes_read=s.bytes_read,
-            read_rate=0.0,
-            loads=s.loads,
-            seconds=s.solve_seconds,
         )
 
     def row(self) -> HistoryRow:

@@ -39,7 +39,7 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.solver.history import HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.session import Session
 
@@ -293,18 +293,13 @@ class Coordinator:
         s, values = self.statistics(), self._value_range()
         self.target.update_value_range(values.smallest, values.largest, values.size)
         error_bound, residual_bound, dirty = self._bounded()
-        return SolveProgress(
+        return progress_of(
+            s,
             error_bound=min(error_bound, self.target.trivial_error()) if np.isfinite(error_bound) else error_bound,
             residual_bound=residual_bound,
             target=self.target.tolerance if self.target.known_at(error_bound) else None,
             stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=dirty,
-            partitions=s.n_partitions,
-            hit_rate=s.hit_rate,
-            bytes_read=s.bytes_read,
-            read_rate=0.0,
-            loads=s.loads,
-            seconds=s.solve_seconds,
         )
 
     def row(self) -> HistoryRow:

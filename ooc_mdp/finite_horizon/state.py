@@ -26,7 +26,7 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.stager import Stager
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.stage_file import StageFile
@@ -165,18 +165,13 @@ class StageState:
     def progress(self) -> SolveProgress:
         """Where the solve stands."""
         s = self.statistics()
-        return SolveProgress(
+        return progress_of(
+            s,
             error_bound=self.error(),
             residual_bound=self.bounds.residual,
             target=self.options.epsilon,
             stopping_rule="epsilon",
             dirty=int(np.count_nonzero(self.done < self.asked.stages)),
-            partitions=s.n_partitions,
-            hit_rate=s.hit_rate,
-            bytes_read=s.bytes_read,
-            read_rate=0.0,
-            loads=s.loads,
-            seconds=s.solve_seconds,
             stages=(int(self.done.min()), self.asked.stages),
         )
 

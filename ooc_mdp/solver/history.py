@@ -22,11 +22,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import StoreError
+from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import SolveHistory
 from ooc_mdp.model.statistics import SolveStatistics
 
-__all__ = ["HISTORY_PREFIX", "MAX_ROWS", "HistoryRecorder", "HistoryRow", "PartitionCounts", "history_bytes", "row_of"]
+__all__ = [
+    "HISTORY_PREFIX",
+    "MAX_ROWS",
+    "HistoryRecorder",
+    "HistoryRow",
+    "PartitionCounts",
+    "history_bytes",
+    "progress_of",
+    "row_of",
+]
 
 MAX_ROWS = 10_000
 HISTORY_PREFIX = "history_"
@@ -83,6 +93,34 @@ def row_of(
     """The row of a solve with these counters; `cached` partitions are resident."""
     s = statistics
     return HistoryRow(s.solve_seconds, s.bytes_read, error_bound, residual_bound, s.hits, s.misses, dirty, cached)
+
+
+def progress_of(
+    statistics: SolveStatistics,
+    *,
+    error_bound: float,
+    residual_bound: float,
+    target: float | None,
+    stopping_rule: str,
+    dirty: int,
+    **more: Any,
+) -> SolveProgress:
+    """Where a solve with these counters stands; parameters are the fields of `ooc_mdp.events.SolveProgress`."""
+    s = statistics
+    return SolveProgress(
+        error_bound=error_bound,
+        residual_bound=residual_bound,
+        target=target,
+        stopping_rule=stopping_rule,
+        dirty=dirty,
+        partitions=s.n_partitions,
+        hit_rate=s.hit_rate,
+        bytes_read=s.bytes_read,
+        read_rate=0.0,
+        loads=s.loads,
+        seconds=s.solve_seconds,
+        **more,
+    )
 
 
 class HistoryRecorder:

@@ -22,7 +22,7 @@ from ooc_mdp.scheduling.priority import Priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan
@@ -364,18 +364,13 @@ class SolveState:
     def progress(self) -> SolveProgress:
         """Where the solve stands."""
         s = self.statistics()
-        return SolveProgress(
+        return progress_of(
+            s,
             error_bound=min(self.bounds.error(self.value_size), self.target.trivial_error()),
             residual_bound=self.bounds.residual(),
             target=self.target.tolerance if self.target.known_at(self.target.proved) else None,
             stopping_rule="residual" if self.target.plain else "epsilon",
             dirty=int(self.target.dirty().sum()),
-            partitions=s.n_partitions,
-            hit_rate=s.hit_rate,
-            bytes_read=s.bytes_read,
-            read_rate=0.0,
-            loads=s.loads,
-            seconds=s.solve_seconds,
             partition_bounds=self.target.bounds,
             partition_grid=self.plan.facts.partition_grid,
         )

@@ -22,7 +22,7 @@ from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.scheduling.target import RELATIVE_EPSILON
-from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, row_of
+from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.undiscounted.end_components import Analysis, Staying, ZeroRewardComponents, check_totals
 from ooc_mdp.undiscounted.inductive import Inductive, inductive
@@ -151,18 +151,13 @@ class IntervalIteration:
     def progress(self) -> SolveProgress:
         """Where the solve stands; no error is proved before the end."""
         s = self.statistics()
-        return SolveProgress(
+        return progress_of(
+            s,
             error_bound=np.inf,
             residual_bound=self.residual,
             target=self.options.residual or self.options.epsilon,
             stopping_rule="epsilon" if self.options.residual is None else "residual",
             dirty=int(self.dirty.sum()),
-            partitions=s.n_partitions,
-            hit_rate=s.hit_rate,
-            bytes_read=s.bytes_read,
-            read_rate=0.0,
-            loads=s.loads,
-            seconds=s.solve_seconds,
         )
 
     def row(self, error_bound: float = np.inf) -> HistoryRow:
