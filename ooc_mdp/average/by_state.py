@@ -93,11 +93,9 @@ class GainsByState:
         self.tables.change(unpaid)
         self.backend.close()
         iteration.totals = yield from iteration.prove(found, False)
-        if iteration.totals.found is None or not narrow:
-            return Outcome.PRECISION_LIMIT
         stays = iteration.values[:, 0] <= iteration.staying.lower
         np.copyto(iteration.totals.policy, inside, where=stays)
-        return iteration.totals.outcome
+        return iteration.totals.outcome if narrow else Outcome.PRECISION_LIMIT
 
     def conclude(self, outcome: Outcome) -> Solution:
         """Bounds of each state, if they are proved; else the interval."""

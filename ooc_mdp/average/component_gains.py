@@ -43,7 +43,7 @@ _MARGIN = 4.0
 """Times the rounding of x by which another action must be better,"""
 _SLACK = 4.0
 """and by which ends of an interval are moved outward: what a verification by other sums may find."""
-_MIN_ROUNDINGS = 16.0
+_MIN_ROUNDINGS = 64.0
 """An interval that is narrower than so many times the rounding of x may be all that float64 has to give."""
 
 

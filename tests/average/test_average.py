@@ -270,6 +270,16 @@ def test_a_run_that_was_stopped_goes_on_from_its_values(
     assert ooc_mdp.verify(store, output).holds
 
 
+def test_what_is_proved_of_each_state_at_the_precision_of_float64_holds_for_the_policy(tmp_path: Path) -> None:
+    for seed in range(6):
+        store = make_store(Case(random_gain_model(seed, "multichain"), partitions=2), tmp_path / f"{seed}.store")
+        solution = solve(store, asked(1e-300))
+        assert solution.outcome is Outcome.PRECISION_LIMIT
+        assert_interval_holds(store, solution)
+        if solution.value_lower is not None:
+            assert ooc_mdp.verify(store, solution).holds
+
+
 def test_a_run_that_was_stopped_after_the_gain_was_seen_to_differ_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
