@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ooc_mdp.reward_tables import with_rewards
     from ooc_mdp.row_tables import StoreBuilder, from_rows
     from ooc_mdp.simulation.returns import Returns
-    from ooc_mdp.solver.forecast import Passes, SolveForecast
+    from ooc_mdp.solver.expected_work import ExpectedWork
+    from ooc_mdp.solver.forecast import SolveForecast
 
 __all__ = [
     "AverageReward",
@@ -46,6 +47,7 @@ __all__ = [
     "ClusterError",
     "ControlProblem",
     "Discounted",
+    "ExpectedWork",
     "FiniteHorizon",
     "InputError",
     "MemoryBudgetError",
@@ -53,7 +55,6 @@ __all__ = [
     "OocMdpError",
     "OptionsError",
     "Outcome",
-    "Passes",
     "QValues",
     "Reachability",
     "Returns",
@@ -121,7 +122,8 @@ _ROOMS = {
     "ooc_mdp.reward_tables": ("with_rewards",),
     "ooc_mdp.row_tables": ("StoreBuilder", "from_rows"),
     "ooc_mdp.simulation.returns": ("Returns",),
-    "ooc_mdp.solver.forecast": ("Passes", "SolveForecast"),
+    "ooc_mdp.solver.expected_work": ("ExpectedWork",),
+    "ooc_mdp.solver.forecast": ("SolveForecast",),
 }
 
 

@@ -50,7 +50,7 @@ def plan(
     note: Callable[[str], None] | None = None,
     **options: Unpack[SolveKeywords],
 ) -> SolveForecast:
-    """Compute what a solve with these options will take: memory, disk, bytes and seconds of a pass, expected passes.
+    """Compute what a solve with these options will take: memory, disk, bytes and seconds of a pass, expected work.
 
     The memory is the plan that the solve itself makes, and refuses where there is not so much. Seconds are measured:
     the solve is begun and ended after half a second of work. Nothing is written.

@@ -24,6 +24,7 @@ from ooc_mdp.options import CacheSize, format_bytes
 
 __all__ = [
     "ROWS",
+    "TRIANGLE",
     "Layout",
     "Needs",
     "SlotsTooSmall",
@@ -35,6 +36,8 @@ __all__ = [
 
 ROWS = "rows of the policy"
 """What a memory plan calls the rows of a policy and the workspace of its evaluations."""
+TRIANGLE = "triangular solves for the policy's values"
+"""What it calls the memory of a better solver, which an evaluation comes to where a simple one takes long."""
 _WHOLE_TABLE = CacheSize(share=1.0)
 
 
@@ -78,6 +81,8 @@ class Layout:
     rows_room: int | None = None
     """Bytes, of the device or on the CPU of RAM, within which a policy's rows are placed; None where none are planned:
     what is free when they are opened."""
+    later: Mapping[str, int] = field(default_factory=dict)
+    """Bytes in RAM beside those of `host`, by name, of what the backend comes to in some cases only."""
     places: npt.NDArray[np.uint8] | None = None
     """uint8 [P]; which device of a group holds each partition; None where one holds all."""
     detail: Any = None

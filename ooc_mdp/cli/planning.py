@@ -33,7 +33,7 @@ def plan(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a solve with these options will take: memory, disk, bytes and seconds of a pass, expected passes.
+    """Print what a solve with these options will take: memory, disk, bytes and seconds of a pass, expected work.
 
     The memory is the plan that the solve itself makes. Seconds are measured: the solve is begun, and ended after half a
     second of work. Nothing is written. Exit status 2 if it does not fit.

@@ -55,24 +55,27 @@ def _disk(figures: dict[str, Any]) -> str:
 
 def _pass(figures: dict[str, Any]) -> str:
     read = f"{format_bytes(figures['bytes_per_pass'])} read" if figures["bytes_per_pass"] else "nothing read"
-    if figures["seconds_per_pass"] is None:
+    loading, sweeping = figures["load_seconds"], figures["sweep_seconds"]
+    if loading is None:
         return f"{read}; nothing was loaded in the trial"
-    loading = figures["load_seconds_per_pass"]
-    threads = "" if loading is None else f", {format_seconds(loading)} of all threads in loading"
+    sweeps = "" if sweeping is None else f", and {format_seconds(sweeping)} to back every state up once"
     return (
-        f"{read}, {format_seconds(figures['seconds_per_pass'])}{threads} (measured: "
-        f"{figures['trial_loads']:,} loads in {figures['trial_seconds']:.1f} s of a trial)"
+        f"{read}, {format_seconds(loading)} to load{sweeps} (measured: {figures['trial_loads']:,} loads in "
+        f"{figures['trial_seconds']:.1f} s of a trial)"
     )
 
 
 def _expected(figures: dict[str, Any]) -> str:
-    passes, seconds = figures["passes"], figures["seconds"]
-    if passes is None:
+    if figures["passes"] is None:
         return "the number of passes of this method is not known before the solve"
-    least, most = (f"{passes[name]:.3g}" for name in ("least", "most"))
-    many = least if least == most else f"{least} to {most}"
-    time = "" if seconds is None else f", {_between(*seconds)}"
-    return f"{many} passes{time}; from {passes['basis']}"
+    passes, backups = (_numbers(*figures[name]) for name in ("passes", "backups_per_state"))
+    time = "" if figures["seconds"] is None else f": {_between(*figures['seconds'])}"
+    return f"{passes} passes over the table and {backups} backups per state{time}; from {figures['basis']}"
+
+
+def _numbers(least: float, most: float) -> str:
+    low, high = f"{least:.3g}", f"{most:.3g}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _between(least: float, most: float) -> str:

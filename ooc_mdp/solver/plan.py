@@ -58,8 +58,8 @@ _REFINED_STATE = 56
 and their policies."""
 NEAR_ROUNDING = 64.0
 """Bounds of so many times the rounding of a backup may be all that float64 has to give."""
-_WRITE_BUFFERS = 32 << 20
-"""Bytes at most for pieces of the values on their way into a checkpoint (NumPy: 16 MiB) or a result (chunks of 8)."""
+_WRITE_BUFFERS = 24 << 20
+"""Bytes at most for values on their way into a result: a chunk (8 MiB), itself and the one before it compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _later(
     options: SolveOptions, backend: Backend, facts: ModelFacts, choice: MethodChoice, layout: Layout
 ) -> dict[str, int]:
     """Bytes in RAM, beside the plan, of what begins in some cases only: a change of the method, and refinement."""
-    later = {}
+    later = dict(layout.later)
     if choice.then is not None and backend.policy_rows is not None and not layout.device:
         later["a change to policy iteration"] = backend.policy_rows.rows_bytes(facts)
     if _near_rounding(options, facts):

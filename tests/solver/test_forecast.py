@@ -1,11 +1,10 @@
-"""How a forecast is computed from a trial: passes, seconds and what fits."""
+"""How a forecast is computed from a trial: seconds, and what fits."""
 
 from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import ooc_mdp
@@ -14,7 +13,7 @@ from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.room import Room
 from ooc_mdp.solver import forecast
 from ooc_mdp.solver import session as session_module
-from ooc_mdp.solver.forecast import Passes, Recorded, expected_passes, forecast_solve
+from ooc_mdp.solver.forecast import forecast_solve
 from ooc_mdp.solver.session import Session
 
 
@@ -43,64 +42,31 @@ def test_a_trial_ends_after_seconds_of_work_and_not_of_preparations(monkeypatch)
     assert session.ended() is Outcome.TIME_LIMIT
 
 
-def test_a_pass_takes_the_seconds_of_as_many_loads_as_there_are_partitions(table):
-    found = forecast_solve(
-        table,
-        SolveOptions(0.5, method="vi"),
-        trial(table, Outcome.TIME_LIMIT, loads=10, visits=40, solve_seconds=0.5, load_seconds=0.2),
-        writes=False,
-        free=Room(None, None),
-    )
-    assert found.seconds_per_pass == pytest.approx(0.2)
-    assert found.load_seconds_per_pass == pytest.approx(0.08)
-    assert found.seconds == pytest.approx((found.passes.least * 0.2, found.passes.most * 0.2))
+def forecast_of(table, options: SolveOptions, solution):
+    return forecast_solve(table, options, solution, writes=False, free=Room(None, None))
 
 
-def test_the_later_half_of_a_trial_counts_where_it_was_recorded(table):
-    begun = trial(table, Outcome.TIME_LIMIT, loads=50, solve_seconds=0.5)
-    history = ooc_mdp.solve(table, discount=0.5, device="cpu").history
-    rows = {name: np.array(numbers) for name, numbers in {"seconds": [0.1, 0.3, 0.5], "misses": [4, 10, 50]}.items()}
-    recorded = dataclasses.replace(begun, history=dataclasses.replace(history, hits=np.zeros(3, int), **rows))
-    for solution, seconds in ((recorded, 0.02), (dataclasses.replace(recorded, outcome=Outcome.PROVED), 0.04)):
-        found = forecast_solve(table, SolveOptions(0.5), solution, writes=False, free=Room(None, None))
-        assert found.seconds_per_pass == pytest.approx(seconds)
+def test_a_pass_loads_the_table_once_and_backs_every_state_up_once(table, monkeypatch):
+    monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
+    counts = {"loads": 10, "backups": 30 * 144, "solve_seconds": 0.5, "load_seconds": 0.4}
+    found = forecast_of(table, SolveOptions(0.5, method="vi"), trial(table, Outcome.TIME_LIMIT, **counts))
+    assert found.load_seconds == pytest.approx(0.4 / 2 / 10 * 4)
+    assert found.sweep_seconds == pytest.approx((0.5 - 0.4 / 2) / 30)
+    assert found.seconds_per_pass == pytest.approx(0.08 + 0.01)
+    assert found.seconds == pytest.approx((0.08 + 0.01, 15 * 0.08 + 15 * 0.01))
 
 
-def test_where_the_cache_holds_the_table_a_pass_is_as_many_accesses(table):
-    held = trial(table, Outcome.TIME_LIMIT, loads=4, accesses=40, solve_seconds=0.5, cache_bytes=1 << 30)
-    found = forecast_solve(table, SolveOptions(0.5), held, writes=False, free=Room(None, None))
-    assert found.seconds_per_pass == pytest.approx(0.05)
+def test_the_work_of_the_trial_has_taken_the_seconds_of_the_trial(table):
+    ended = trial(table, Outcome.PROVED, loads=10, backups=1000, solve_seconds=0.5, load_seconds=0.2)
+    assert forecast_of(table, SolveOptions(0.5), ended).seconds == pytest.approx((0.5, 0.5))
 
 
-def test_a_solve_that_ended_within_the_trial_has_shown_its_passes(table):
-    found = expected_passes(table, SolveOptions(0.5), trial(table, Outcome.PROVED, loads=10))
-    assert found[:2] == (2.5, 2.5)
-    assert "in which the solve ended (proved)" in found.basis
-
-
-def test_value_iteration_takes_at_most_the_passes_that_the_discount_says(table):
-    begun = trial(table, Outcome.TIME_LIMIT)
-    few = expected_passes(table, SolveOptions(0.5, method="vi"), begun)
-    many = expected_passes(table, SolveOptions(0.99, method="vi"), begun)
-    assert few[:2] == (1.0, 15.0)  # 0.5**14 < 1e-4
-    assert many.most == 918.0  # 0.99**917 < 1e-4
-    solved = ooc_mdp.solve(table, discount=0.5, method="vi", cache="50%", device="cpu")
-    assert solved.statistics.loads_per_partition <= few.most
-
-
-def test_other_methods_take_what_recorded_solves_took(table, monkeypatch):
-    begun = trial(table, Outcome.TIME_LIMIT, cache_bytes=300, table_bytes=1000)
-    coupled = (table.facts.coupling.mass.size - 4) / 4 / 3
-    monkeypatch.setattr(
-        forecast,
-        "RECORDED",
-        (Recorded(coupled / 2, 0.1, 1, 2, 5), Recorded(1.0, 0.5, 2, 3, 6), Recorded(1.0, 0.2, 4, 8, 7)),
-    )
-    found = expected_passes(table, SolveOptions(0.5), begun)
-    assert found == Passes(4, 8, found.basis)
-    assert found.basis.startswith("7 recorded solves")
-    monkeypatch.setattr(forecast, "RECORDED", ())
-    assert expected_passes(table, SolveOptions(0.5), begun) is None
+def test_a_trial_that_loaded_or_swept_nothing_does_not_tell_the_seconds(table):
+    for nothing in ("loads", "backups"):
+        counts = {"loads": 10, "backups": 1000, nothing: 0}
+        found = forecast_of(table, SolveOptions(0.5), trial(table, Outcome.TIME_LIMIT, **counts))
+        assert found.seconds_per_pass is None
+        assert found.seconds is None
 
 
 def test_an_output_that_the_disk_has_no_room_for_does_not_fit(table):

@@ -11,6 +11,8 @@ import pytest
 
 import ooc_mdp
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.policy_rows import PolicyRows
+from ooc_mdp.backends.layout import ROWS, TRIANGLE
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import SolveOptions
@@ -123,3 +125,18 @@ def test_a_plan_names_what_may_come_later(method: str, epsilon: float, names: li
     assert list(memory.later) == names
     assert all(size > 50 * store.n_states for size in memory.later.values())
     assert ("if it comes to it" in memory.describe()) == bool(names)
+
+
+def test_triangular_solves_may_come_later_where_partitions_read_everything(tmp_path: Path) -> None:
+    """Elsewhere evaluations come to them as a rule, and the plan counts them from the beginning."""
+    later = {}
+    for name, parameters in (("random", {"states": 400, "seed": 1}), ("mountain-car", {"grid": "40,40"})):
+        store = ooc_mdp.generate(name, tmp_path / name, parameters, partitions=16)
+        options, facts = SolveOptions(0.9, method="policy-iteration"), ModelFacts.of(store.facts, 0.9)
+        with closing(CpuBackend()) as backend:
+            memory = plan_solve(store, options, backend, facts, writes=False).memory
+        later[facts.densely_coupled] = memory.later
+        counted = memory.host[ROWS] + sum(memory.later.values())
+        assert counted == PolicyRows.nbytes(facts)
+    assert list(later[True]) == [TRIANGLE]
+    assert later[False] == {}

@@ -43,7 +43,7 @@ from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
 from ooc_mdp.backends.cpu.warm_up import small_models
 from ooc_mdp.backends.exact_sweeps import sweep_each
-from ooc_mdp.backends.layout import ROWS, Layout, Needs, cache_of_size
+from ooc_mdp.backends.layout import ROWS, TRIANGLE, Layout, Needs, cache_of_size
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -137,8 +137,13 @@ class CpuBackend(HostValues):
         host |= Passes.nbytes(facts) if needs.synchronous else {}
         if not needs.policy_rows:
             return Layout(cache, None, members, host, {})
-        host[ROWS] = PolicyRows.nbytes(facts, _maps_rows(facts, needs.free))
-        return Layout(cache, None, members, host, {}, needs.free)
+        mapped = _maps_rows(facts, needs.free)
+        host[ROWS] = PolicyRows.nbytes(facts, mapped)
+        later = {}
+        if facts.densely_coupled:  # evaluations mix within a few sweeps, and seldom come to triangular solves
+            later = {TRIANGLE: PolicyRows.triangle_bytes(facts, mapped)}
+            host[ROWS] -= later[TRIANGLE]
+        return Layout(cache, None, members, host, {}, needs.free, later=later)
 
     def enlarged(self, layout: Layout) -> Layout:
         """There are no slots."""

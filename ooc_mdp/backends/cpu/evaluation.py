@@ -4,7 +4,7 @@
 
 Where sweeps leave much of the residual (a discount near 1, a chain that mixes slowly), a Krylov solver finds z of
 (1 - g P) z = r + g P V - V, and V becomes V + z if the solver's own residual is smaller than V's. Where that takes
-long, it has an approximate inverse: triangular solves in the topological order of the policy
+long, and RAM has room, it has an approximate inverse: triangular solves in the topological order of the policy
 (`ooc_mdp.backends.cpu.triangular_solver`).
 
 An evaluation that is left keeps the solver's vectors: what it has found so far becomes part of V if that is better by
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Evaluation
 from ooc_mdp.backends.cpu.krylov import Bicgstab
-from ooc_mdp.backends.cpu.triangular_solver import MAX_STATES, TriangularSolver
+from ooc_mdp.backends.cpu.triangular_solver import TriangularSolver
 from ooc_mdp.model.mdp import FloatArray
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class CpuEvaluation:
             first = min(left, _PLAIN_ITERATIONS)
             yield from self._iterate(goal, first)
             left -= first
-            rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.before.size < MAX_STATES
+            rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.has_room_for_triangle()
         if rows.stiff and left > 0:
             if self._triangular is None:  # while no vectors of a solver take room
                 self._triangular = rows.triangular_solver()

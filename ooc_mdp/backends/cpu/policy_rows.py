@@ -36,6 +36,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import format_bytes
+from ooc_mdp.runtime.memory import available_bytes
 
 __all__ = ["PolicyRows"]
 
@@ -115,12 +116,16 @@ class PolicyRows:
 
     @staticmethod
     def nbytes(facts: ModelFacts, mapped: bool = False) -> int:
-        """Bytes of RAM that rows, Q2 and an evaluation take: a triangle has as many entries as rows at most."""
-        types = [*_types(facts).values()]
-        if facts.n_states < MAX_STATES:
-            types += entry_types(_entries(facts)).values()
-        rows = sum(dtype.itemsize * count for dtype, count in types)
-        return (0 if mapped else rows) + (8 * (1 + VECTORS) + STATE_BYTES) * facts.n_states
+        """Bytes of RAM that rows, Q2 and an evaluation take, triangular solves among it."""
+        rows = 0 if mapped else _bytes_of(_types(facts))
+        return rows + 8 * (1 + VECTORS) * facts.n_states + PolicyRows.triangle_bytes(facts, mapped)
+
+    @staticmethod
+    def triangle_bytes(facts: ModelFacts, mapped: bool = False) -> int:
+        """Bytes of RAM of triangular solves: as many entries as rows have at most; 0 where there are none."""
+        if facts.n_states >= MAX_STATES:
+            return 0
+        return (0 if mapped else _bytes_of(entry_types(_entries(facts)))) + STATE_BYTES * facts.n_states
 
     def states(self) -> int:
         """How many have rows."""
@@ -141,6 +146,11 @@ class PolicyRows:
         missing = self._product(values, np.empty(values.size), True)
         solve = None if inverse is None else inverse.solve
         return Bicgstab(partial(self._product, residual=False), missing, solve, self._threads, self._run)
+
+    def has_room_for_triangle(self) -> bool:
+        """Whether the model has triangular solves, and RAM what they take."""
+        needed, free = PolicyRows.triangle_bytes(self._facts, self._mapped), available_bytes()
+        return needed > 0 and (free is None or needed <= free)
 
     def triangular_solver(self) -> TriangularSolver:
         """Triangular solves in the topological order of the policy as it is."""
@@ -202,9 +212,14 @@ def _types(facts: ModelFacts) -> dict[str, tuple[np.dtype[Any], int]]:
     }
 
 
+def _bytes_of(types: Mapping[str, tuple[np.dtype[Any], int]]) -> int:
+    """Of all arrays together."""
+    return sum(dtype.itemsize * count for dtype, count in types.values())
+
+
 def _allocated(types: Mapping[str, tuple[np.dtype[Any], int]], mapped: bool) -> dict[str, npt.NDArray[Any]]:
     """Arrays of those types and lengths: in RAM, or one after the other in a file."""
-    file = _mapped_file(sum(dtype.itemsize * count for dtype, count in types.values())) if mapped else None
+    file = _mapped_file(_bytes_of(types)) if mapped else None
     arrays, at = {}, 0
     for name, (dtype, count) in types.items():
         if file is not None and count > 0:

@@ -351,8 +351,8 @@ def test_along_a_long_way_triangular_solves_replace_most_of_the_work(
 ) -> None:
     store = make_store(Case(long_way(), partitions=6), tmp_path / "s")
     left = {}
-    for way, most in (("without", 0), ("with", 1 << 31)):
-        monkeypatch.setattr(cpu_evaluation, "MAX_STATES", most)
+    for way, free in (("without", 0), ("with", None)):
+        monkeypatch.setattr(cpu_policy, "available_bytes", lambda free=free: free)
         with Kept(store, 0.9999) as kept:
             everything = list(range(store.n_partitions))
             kept.improve(everything)

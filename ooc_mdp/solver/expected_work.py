@@ -1,0 +1,102 @@
+"""How much work a solve is expected to take, before it: passes over the table, and backups of each state.
+
+ended in its trial  ─▶  what it took
+value iteration     ─▶  at most what the discount says
+other methods       ─▶  least and most of the recorded solves that are most like it
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ooc_mdp.model.solution import Outcome, Solution
+from ooc_mdp.model.table import Table
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.recorded_solves import RECORDED
+
+__all__ = ["ExpectedWork", "expected_work"]
+
+_RELATIVE_TARGET = 1e-4
+"""Of the value range: the error that is proved where none is asked for."""
+_LOCAL = 0.1
+"""Share of the others that a partition reads at most, for the coupling to be called local."""
+
+
+class ExpectedWork(NamedTuple):
+    """What a solve is expected to take, at least and at most; no bound of either is proved."""
+
+    passes: tuple[float, float]
+    """Loads over the number of partitions."""
+    backups: tuple[float, float]
+    """Of each state, on average."""
+    basis: str
+    """What the numbers come from."""
+
+
+def expected_work(table: Table, options: SolveOptions, trial: Solution) -> ExpectedWork | None:
+    """From the trial, where it ended the solve; from the discount, for value iteration; else from recorded solves.
+
+    None where nothing is known: other criteria, exact priorities, caches smaller than those of recorded solves.
+
+    Parameters
+    ----------
+    trial : the solve as far as it came.
+    """
+    done = trial.statistics
+    if trial.outcome not in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED):
+        passes, backups = done.loads_per_partition, done.backups / done.n_states
+        basis = f"the trial, in which the solve ended ({trial.outcome.value})"
+        return ExpectedWork((passes, passes), (backups, backups), basis)
+    if options.question.name != "discounted" or options.exact_priorities:
+        return None
+    cache = done.cache_bytes / max(done.table_bytes, 1)
+    if options.effective_method == "vi":
+        return _of_value_iteration(table, options, cache)
+    p = table.n_partitions
+    reads = (table.facts.coupling.mass.size - p) / p / max(p - 1, 1)
+    return _of_recorded_solves(reads, cache, options.discount)
+
+
+def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> ExpectedWork:
+    """Each pass multiplies the error, at first at most the range of all discounted sums of rewards, by the discount."""
+    rewards, discount = table.facts.reward_range, options.discount
+    low, high = min(float(rewards[:, 0].min()), 0.0), max(float(rewards[:, 1].max()), 0.0)
+    spread = (high - low) / (1 - discount)
+    if options.residual is not None:
+        left = options.residual / max(high - low, options.residual)
+    else:
+        left = min(1.0, (options.epsilon or _RELATIVE_TARGET * spread) / max(spread, 1e-300))
+    if discount == 0.0 or left >= 1.0:
+        most, basis = 2.0, "the discount, which no pass has to reduce"
+    else:
+        most = 1.0 + math.ceil(math.log(left) / math.log(discount))
+        basis = f"the discount: {most:.0f} sweeps multiply the largest possible error by {left:.1e}"
+    passes = 1.0, 1.0 if cache >= 1 else most
+    return ExpectedWork(passes, (1.0, most * options.sweeps_per_visit), basis)
+
+
+def _of_recorded_solves(reads: float, cache: float, discount: float) -> ExpectedWork | None:
+    """Of those with the same coupling, the next smaller cache and the nearest discount.
+
+    Parameters
+    ----------
+    reads : share of the others that a partition reads on average.
+    cache : share of the table that the cache holds.
+    """
+    alike = [each for each in RECORDED if (each.reads <= _LOCAL) == (reads <= _LOCAL) and each.cache <= cache]
+    if not alike:
+        return None
+    nearest = min(alike, key=lambda each: (cache - each.cache, abs(math.log((1 - each.discount) / (1 - discount)))))
+    found = [each for each in alike if (each.cache, each.discount) == (nearest.cache, nearest.discount)]
+    coupling = "at most" if reads <= _LOCAL else "more than"
+    return ExpectedWork(
+        _range([each.passes for each in found]),
+        _range([each.backups for each in found]),
+        f"{len(found)} recorded solves with discount {nearest.discount}, a cache of {nearest.cache:.0%} and partitions "
+        f"that read {coupling} {_LOCAL:.0%} of the others",
+    )
+
+
+def _range(numbers: list[float]) -> tuple[float, float]:
+    return min(numbers), max(numbers)

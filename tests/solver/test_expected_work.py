@@ -1,0 +1,86 @@
+"""How many passes and backups a solve is expected to take."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import ooc_mdp
+from ooc_mdp.model.solution import Outcome
+from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver import expected_work as module
+from ooc_mdp.solver.expected_work import expected_work
+from ooc_mdp.solver.recorded_solves import RECORDED, Recorded
+
+VI = SolveOptions(0.5, method="vi")
+
+
+@pytest.fixture(scope="module")
+def table():
+    return ooc_mdp.open_problem("GW-12x4", {"seed": 1}, partitions=4)
+
+
+def trial(table, outcome: Outcome = Outcome.TIME_LIMIT, **counts: float):
+    """A solve of the table that has come so far."""
+    solved = ooc_mdp.solve(table, discount=0.5, cache="50%", device="cpu")
+    return dataclasses.replace(solved, outcome=outcome, statistics=dataclasses.replace(solved.statistics, **counts))
+
+
+def with_cache(table, share: float):
+    return trial(table, cache_bytes=int(1000 * share), table_bytes=1000)
+
+
+def test_a_solve_that_ended_within_the_trial_has_shown_its_work(table):
+    found = expected_work(table, SolveOptions(0.5), trial(table, Outcome.PROVED, loads=10, backups=720))
+    assert found == ((2.5, 2.5), (5.0, 5.0), "the trial, in which the solve ended (proved)")
+
+
+def test_value_iteration_takes_at_most_the_sweeps_that_the_discount_says(table):
+    few = expected_work(table, VI, with_cache(table, 0.5))
+    assert few[:2] == ((1.0, 15.0), (1.0, 15.0))  # 0.5**14 < 1e-4
+    many = expected_work(table, SolveOptions(0.99, method="vi"), with_cache(table, 0.5))
+    assert many.passes[1] == 918.0  # 0.99**917 < 1e-4
+    solved = ooc_mdp.solve(table, discount=0.5, method="vi", cache="50%", device="cpu")
+    assert solved.statistics.loads_per_partition <= few.passes[1]
+
+
+def test_a_cache_that_holds_the_table_loads_it_once(table):
+    found = expected_work(table, VI, with_cache(table, 1.0))
+    assert found[:2] == ((1.0, 1.0), (1.0, 15.0))
+
+
+def test_other_methods_take_what_the_recorded_solves_took_that_are_most_alike(table, monkeypatch):
+    reads = (table.facts.coupling.mass.size - 4) / 4 / 3
+    local, coupled = (reads, 0.05) if reads <= 0.1 else (0.05, reads)
+    mine, other = (local, coupled) if reads <= 0.1 else (coupled, local)
+    recorded = (
+        Recorded("a", 100, mine, 0.2, 0.9, 3.0, 30.0),
+        Recorded("b", 100, mine, 0.2, 0.9, 2.0, 60.0),
+        Recorded("far discount", 100, mine, 0.2, 0.99, 9.0, 90.0),
+        Recorded("smaller cache", 100, mine, 0.1, 0.9, 9.0, 90.0),
+        Recorded("larger cache", 100, mine, 0.5, 0.9, 9.0, 90.0),
+        Recorded("other coupling", 100, other, 0.3, 0.9, 9.0, 90.0),
+    )
+    monkeypatch.setattr(module, "RECORDED", recorded)
+    found = expected_work(table, SolveOptions(0.92), with_cache(table, 0.4))
+    assert found[:2] == ((2.0, 3.0), (30.0, 60.0))
+    assert found.basis.startswith("2 recorded solves with discount 0.9, a cache of 20% and partitions that read")
+
+
+@pytest.mark.parametrize(
+    ("options", "cache"),
+    [
+        (SolveOptions(0.5), 0.05),
+        (SolveOptions(0.5, priority="exact-h2"), 0.5),
+        (SolveOptions(ooc_mdp.FiniteHorizon(5)), 0.5),
+    ],
+)
+def test_nothing_is_expected_where_nothing_is_known(options, cache, table):
+    assert expected_work(table, options, with_cache(table, cache)) is None
+
+
+def test_of_every_kind_solves_are_recorded():
+    """Local and wide coupling, four caches, three discounts."""
+    kinds = {(each.reads <= 0.1, each.cache, each.discount) for each in RECORDED}
+    assert len(kinds) == 2 * 4 * 3
