@@ -130,8 +130,14 @@ def _default(name: str, rows: Rows) -> npt.NDArray[Any]:
     return np.zeros(rows.n_states)
 
 
-def discounts(gamma: float, durations: FloatArray) -> FloatArray:
-    """float64, of the durations' shape: gamma**tau, 0 where tau is infinite whatever gamma is (1**inf would be 1)."""
-    powers: FloatArray = np.power(gamma, durations)
-    powers[np.isinf(durations)] = 0.0
+def discounts(gamma: float, durations: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """float64, of the durations' shape: gamma**tau, 0 where tau is infinite whatever gamma is (1**inf would be 1).
+
+    Parameters
+    ----------
+    out : where they go, which may be the durations themselves; new memory if None.
+    """
+    never = np.isinf(durations)
+    powers: FloatArray = np.power(gamma, durations, out=out)
+    powers[never] = 0.0
     return powers

@@ -219,7 +219,7 @@ class CpuBackend(HostValues):
     def prepare(self, table: PartitionTable) -> Resident:
         """Keep the decoded arrays; durations become discounts in place of themselves."""
         swept, global_successors = swept_table(table)
-        discounts = discounts_of(self._facts.discount, table.durations)
+        discounts = discounts_of(self._facts.discount, swept.durations, out=swept.durations)
         if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:
             swept, discounts = in_one_piece(swept, discounts, self._small_tables)
         row = describe(swept, discounts, global_successors)

@@ -1,0 +1,35 @@
+"""What a resident partition takes of memory: its table's bytes, as the cache counts them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+import ooc_mdp
+from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.layout import Needs
+from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import discounts
+
+
+def test_discounts_take_the_place_of_durations(tmp_path):
+    store = ooc_mdp.generate("mountain-car", tmp_path / "car", {"grid": "40,40"}, partitions=4)
+    facts = ModelFacts.of(store.facts, 0.9)
+    with closing(CpuBackend()) as backend:
+        backend.start(facts, backend.layout(facts, Needs()), None, None, store.loader("cpu"))
+        for p in range(store.n_partitions):
+            (swept,) = backend.fetch(p)[0].arrays
+            assert swept.discounts.size == store.facts.partition_rows[p]
+            assert np.shares_memory(swept.discounts, swept.table.durations)
+            np.testing.assert_array_equal(swept.discounts, discounts(0.9, store.read(p)[0].durations))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
+def test_discounts_in_place_are_those_in_new_memory(gamma):
+    durations = np.array([0.0, 0.5, 1.0, 7.25, np.inf])
+    found = discounts(gamma, durations)
+    assert found.tolist() == [1.0, gamma**0.5, gamma, gamma**7.25, 0.0]
+    assert discounts(gamma, durations, out=durations) is durations
+    np.testing.assert_array_equal(durations, found)
