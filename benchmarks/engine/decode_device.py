@@ -127,7 +127,7 @@ def load(store: Store, decoder: DeviceDecoder, device: CudaDevice, p: int) -> Lo
 
 def launch(decoder: DeviceDecoder, kernels: Mapping[str, Kernel], part: Loaded, stream: Any) -> None:
     """Decode a partition on a stream."""
-    decoder.launch(kernels, stream, part.plan, part.buffer, part.scratch, part.faults)
+    decoder.launch(kernels, stream, part.plan, decoder.arguments(part.buffer, part.scratch, part.faults))
 
 
 def check(store: Store, decoder: DeviceDecoder, kernels: Mapping[str, Kernel], part: Loaded) -> None:
@@ -141,7 +141,7 @@ def check(store: Store, decoder: DeviceDecoder, kernels: Mapping[str, Kernel], p
     words = np.empty(2, np.uint32)
     part.stream.download(words, part.faults)
     expected: PartitionTable = store.read(part.plan.raw.index)[0]
-    offsets = decoder.offsets(part.plan)
+    offsets = part.plan.offsets
     for name in (name for name in ARRAYS if name in offsets):
         wanted, (offset, length) = getattr(expected, name), offsets[name]
         found = np.empty(length, decoder.dtypes[name])

@@ -212,7 +212,7 @@ def _decoded_by_device(s: Setting) -> Read:
     def decode(p: int, buffer: Bytes, stream: Stream, target: int, scratch: int, words: int) -> DecodePlan:
         plan = decoder.plan(store.read_frames(p, buffer[PLAN_BYTES:]), buffer)
         stream.upload(target, buffer[: plan.n_bytes])
-        decoder.launch(kernels, stream, plan, target, scratch, words)
+        decoder.launch(kernels, stream, plan, decoder.arguments(target, scratch, words))
         stream.wait()
         return plan
 
@@ -223,7 +223,7 @@ def _decoded_by_device(s: Setting) -> Read:
     with pool.one() as where:
         _, stream, _, scratch, _ = where
         plan, meant = decode(s.order[0], *where), store.read(s.order[0])[0]
-        for name, (offset, length) in decoder.offsets(plan).items():
+        for name, (offset, length) in plan.offsets.items():
             made = np.empty(length, decoder.dtypes[name])
             stream.download(made, scratch + offset)
             stream.wait()

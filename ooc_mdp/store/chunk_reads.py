@@ -20,7 +20,7 @@ from numba import njit, types
 
 from ooc_mdp.store.chunk_file import CRC_BYTES, ChunkEntry, crc32c_address
 
-__all__ = ["load_code", "read_whole"]
+__all__ = ["WholeFiles", "load_code"]
 
 _SYMBOL = "ooc_mdp_crc32c"
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -31,31 +31,42 @@ _close: Any = types.ExternalFunction("close", _Int(_Int))
 _crc32c: Any = types.ExternalFunction(_SYMBOL, types.uint32(_Address, _Address))
 
 
-def read_whole(
-    directory: int,
-    paths: Sequence[str],
-    entries: Sequence[ChunkEntry],
-    buffer: npt.NDArray[np.uint8],
-    offsets: Sequence[int],
-) -> bool:
-    """Whether all files are what the manifest's entries say: then they lie in the buffer, each from its offset on.
-
-    Where one is not, or cannot be read, what lies there is undefined; `chunk_file.read_frame_file` says what is wrong.
+class WholeFiles:
+    """Files that are read together, each from its offset of a buffer on, and what the manifest says of them.
 
     Parameters
     ----------
-    directory : open descriptor that paths start from.
-    buffer : uint8; has a byte more than the last file ends at, and is overwritten up to there.
+    paths, entries : of the files, and their entries.
+    offsets : of the buffer, ascending.
     """
-    read = _compiled()
-    if read is None or offsets[-1] + entries[-1].n_bytes >= buffer.size:
-        return False
-    names = [os.fsencode(path) + b"\0" for path in paths]
-    starts = np.array([0, *accumulate(map(len, names[:-1]))], np.int64)
-    sizes = np.array([entry.n_bytes for entry in entries], np.int64)
-    sums = np.array([entry.crc32c for entry in entries], np.uint32)
-    text = np.frombuffer(bytearray().join(names), np.uint8)
-    return bool(read(np.int32(directory), text, starts, buffer, np.array(offsets, np.int64), sizes, sums))
+
+    __slots__ = ("_end", "_names", "_offsets", "_sizes", "_starts", "_sums")
+
+    def __init__(self, paths: Sequence[str], entries: Sequence[ChunkEntry], offsets: Sequence[int]) -> None:
+        names = [os.fsencode(path) + b"\0" for path in paths]
+        self._names = np.frombuffer(bytearray().join(names), np.uint8)
+        self._starts = np.array([0, *accumulate(map(len, names[:-1]))], np.int64)
+        self._offsets = np.array(offsets, np.int64)
+        self._sizes = np.array([entry.n_bytes for entry in entries], np.int64)
+        self._sums = np.array([entry.crc32c for entry in entries], np.uint32)
+        self._end = int(self._offsets[-1] + self._sizes[-1])
+
+    def read(self, directory: int, buffer: npt.NDArray[np.uint8]) -> bool:
+        """Whether all files are what the manifest's entries say: then they lie in the buffer.
+
+        Where one is not, or cannot be read, what lies there is undefined; `chunk_file.read_frame_file` says what is
+        wrong.
+
+        Parameters
+        ----------
+        directory : open descriptor that paths start from.
+        buffer : uint8; has a byte more than the last file ends at, and is overwritten up to there.
+        """
+        read = _compiled()
+        if read is None or self._end >= buffer.size:
+            return False
+        places = self._offsets, self._sizes, self._sums
+        return bool(read(np.int32(directory), self._names, self._starts, buffer, *places))
 
 
 def load_code() -> None:

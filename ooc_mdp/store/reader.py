@@ -34,7 +34,7 @@ from ooc_mdp.store.chunk_file import ChunkEntry, CorruptChunkError, read_frame_f
 from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, RowLayout, decode, load_code, stored_count
-from ooc_mdp.store.frames import FrameChunk, aligned, prefetch_file, read_frame, read_together
+from ooc_mdp.store.frames import FrameChunk, FrameReader, aligned, prefetch_file, read_frame, read_together
 from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name
 from ooc_mdp.store.load_sizes import scratch_bytes
 from ooc_mdp.store.manifest import Manifest
@@ -114,7 +114,7 @@ class Store(Table):
             self.scratch_bytes,
             read_into=self.read_into,
             padding=PADDING,
-            read_frames=self.read_frames,
+            read_frames=FrameReader(self._frame_chunks, self.read_frames, self.directory.fd).read,
             prefetch=self.prefetch,
         )
 
@@ -260,10 +260,7 @@ class Store(Table):
         buffer = into if isinstance(into, np.ndarray) else np.frombuffer(into, np.uint8)
         if buffer.size < self.facts.frame_buffer_bytes:
             raise ValueError(f"{buffer.size} bytes for frames of up to {self.facts.frame_buffer_bytes}")
-        sizes, chunks = self.sizes(p), list[FrameChunk]()
-        for stored in self.facts.stored_fields:
-            count = self.stored_values(stored.name, p, sizes)
-            chunks.append(FrameChunk(chunk_name(stored.name, count, p), self._entries[stored.name][p], stored, count))
+        sizes, chunks = self.sizes(p), self._frame_chunks(p)
         fields = read_together(chunks, buffer, self.directory.fd) or self._read_frames(p, chunks, buffer)
         return RawPartition(
             index=p,
@@ -278,6 +275,14 @@ class Store(Table):
             n_bytes=fields[-1].offset + fields[-1].n_bytes,
             read_bytes=sum(chunk.entry.n_bytes for chunk in chunks),
         )
+
+    def _frame_chunks(self, p: int) -> list[FrameChunk]:
+        """Partition p's chunks, in the order of the store's arrays."""
+        sizes, chunks = self.sizes(p), list[FrameChunk]()
+        for stored in self.facts.stored_fields:
+            count = self.stored_values(stored.name, p, sizes)
+            chunks.append(FrameChunk(chunk_name(stored.name, count, p), self._entries[stored.name][p], stored, count))
+        return chunks
 
     def _read_frames(self, p: int, chunks: Sequence[FrameChunk], buffer: npt.NDArray[np.uint8]) -> list[RawField]:
         """A partition's chunks one after the other."""

@@ -252,7 +252,7 @@ class Module:
         name : as given to :func:`compile_kernels`.
         grid, block : sizes in up to three dimensions.
         args : NumPy arrays for pointers (their dtype must be what is pointed at, where neither is bytes), None for a
-            null pointer, an integer of 8 bytes for an address; NumPy scalars, 0-d or one-element structured arrays,
+            null pointer, an integer of 8 bytes for an address (also 0-d); NumPy scalars, 0-d or one-element arrays,
             bytes or ctypes structures for what is passed by value. Python's int and float are of 8 bytes, as for CuPy.
         shared : bytes of dynamic shared memory.
         seed : of the order of blocks and threads; None is as numbered.
@@ -330,6 +330,8 @@ def _value(what: str, argument: Any, parameter: _Parameter) -> bytes:
 def _pointer(what: str, argument: Any, parameter: _Parameter) -> int:
     if argument is None:
         return 0
+    if isinstance(argument, np.ndarray) and argument.ndim == 0 and argument.dtype.kind in "iu":
+        argument = argument[()]
     if isinstance(argument, (int, np.int64, np.uint64)):
         return int(argument)
     if not isinstance(argument, np.ndarray):

@@ -166,3 +166,32 @@ def test_prefetching_changes_nothing_and_leaves_faults_to_the_read(ragged: Store
     for p in range(ragged.n_partitions):
         ragged.prefetch(p)
     assert ragged.read_frames(1, np.empty(ragged.facts.frame_buffer_bytes, np.uint8)).index == 1
+
+
+def test_frames_are_read_again_as_they_were_found(car: Store) -> None:
+    """Each reads into another buffer, whose bytes are those of the first read."""
+    read = car.loader("cuda:0").read_frames
+    for p in (0, 1, 0, 1, 1):
+        first, again = (np.full(car.facts.frame_buffer_bytes, byte, np.uint8) for byte in (0xAA, 0x55))
+        raw = car.read_frames(p, first)
+        assert read(p, again) == raw
+        for f in raw.fields:
+            where = slice(f.offset, f.offset + f.n_bytes)
+            np.testing.assert_array_equal(again[where], first[where])
+    assert read(0, first) is read(0, again)
+
+
+@pytest.mark.parametrize("position", [0, 9, 40, -1])
+def test_what_is_damaged_between_two_reads_is_reported(ragged: Store, position: int) -> None:
+    read, buffer = ragged.loader("cuda:0").read_frames, np.empty(ragged.facts.frame_buffer_bytes, np.uint8)
+    read(2, buffer)
+    path = chunk_path(ragged.path, "successors", 2)
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x20
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"field successors of partition 2 is damaged in .*checksum does not match"):
+        read(2, buffer)
+    path.unlink()
+    with pytest.raises(StoreError, match=r"field successors of partition 2 is missing"):
+        read(2, buffer)
+    read(1, buffer)

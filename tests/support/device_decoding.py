@@ -68,9 +68,9 @@ def decoded_on(
     at, scratch, words = (device.allocate(n) for n in (buffer.nbytes, decoder.scratch_bytes, 8))
     stream.upload(at, buffer)
     stream.clear(words, 8)
-    decoder.launch(decode_kernels(device), stream, plan, at, scratch, words)
+    decoder.launch(decode_kernels(device), stream, plan, decoder.arguments(at, scratch, words))
     arrays = {}
-    for name, (offset, length) in decoder.offsets(plan).items():
+    for name, (offset, length) in plan.offsets.items():
         arrays[name] = np.empty(length, decoder.dtypes[name])
         if length:
             stream.download(arrays[name], scratch + offset)

@@ -51,12 +51,13 @@ def address_of(array: npt.NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-class Arguments:
+class Arguments(Sequence[np.generic | npt.NDArray[Any]]):
     """A kernel's arguments as the driver wants them: a list of addresses of their values.
 
     Parameters
     ----------
-    args : NumPy scalars, which are copied, and arrays without axes, which are referred to.
+    args : NumPy scalars, which are copied, and arrays without axes, which are referred to: a launch reads what is in
+        them then.
     """
 
     def __init__(self, args: Sequence[np.generic | npt.NDArray[Any]]) -> None:
@@ -71,6 +72,12 @@ class Arguments:
                 self._values[i] = int.from_bytes(arg.tobytes(), sys.byteorder)
                 self._list[i] = first + 8 * i
         self.address = ctypes.addressof(self._list)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._args[i]
+
+    def __len__(self) -> int:
+        return len(self._args)
 
 
 class _Thread(threading.local):

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.driver import Arguments
 from ooc_mdp.backends.cuda.layout import aligned
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.errors import StoreError
@@ -79,6 +80,10 @@ class DecodePlan:
     """What one partition's launches need."""
 
     raw: RawPartition
+    head: npt.NDArray[np.uint8]
+    """uint8 [PLAN_BYTES]; struct Plan, with which the buffer begins."""
+    offsets: Mapping[str, tuple[int, int]]
+    """Where the arrays of the table lie in the scratch, by field: first byte and number of values."""
     n_bytes: int
     """Bytes from the start of the host's buffer that the device must have."""
     streams: int
@@ -112,6 +117,7 @@ class DeviceDecoder:
     def __init__(self, fields: Sequence[StoredField], frame_bytes: int, actions: int, width: int) -> None:
         self._areas: dict[str, _Area] = {}
         self._fields = tuple(fields)
+        self._plans: dict[int, DecodePlan] = {}
         self.buffer_bytes = PLAN_BYTES + frame_bytes
         """Bytes of the host's buffer, and of the device's, for one partition."""
         place = 0
@@ -139,6 +145,8 @@ class DeviceDecoder:
     def plan(self, raw: RawPartition, buffer: npt.NDArray[np.uint8]) -> DecodePlan:
         """Plan a partition that `Store.read_frames` has put at `PLAN_BYTES` of the buffer; any thread.
 
+        The plan is kept for the next time that the same `raw` comes.
+
         Parameters
         ----------
         buffer : uint8 [buffer_bytes] or more on the host; its first PLAN_BYTES are written, 0 from PLAN_FREE on.
@@ -147,11 +155,19 @@ class DeviceDecoder:
         ------
         StoreError : sizes contradict each other.
         """
+        plan = self._plans.get(raw.index)
+        if plan is None or plan.raw is not raw:
+            plan = self._plans[raw.index] = self._planned(raw)
+        buffer[:PLAN_BYTES] = plan.head
+        return plan
+
+    def _planned(self, raw: RawPartition) -> DecodePlan:
+        """Arithmetic on what headers say."""
         length_of = _lengths(raw)
         runs = -(-raw.n_states // _RUN)
         pointers = {"action_ptr": _MAX_FIELDS, "successor_ptr": _MAX_FIELDS}
         streams = sums = planes = writes = 0
-        buffer[:PLAN_BYTES] = 0
+        head = np.zeros(PLAN_BYTES, np.uint8)
         for number, field in enumerate(raw.fields):
             stored = field.field
             name, form = stored.name, stored.encoding
@@ -163,7 +179,7 @@ class DeviceDecoder:
                 pointers[name] = number
                 last_pointer = raw.n_rows if name == "action_ptr" else raw.n_transitions
             _FIELD.pack_into(
-                buffer.data,
+                head.data,
                 number * _FIELD.size,
                 field.offset + field.values_at,
                 field.n_bytes - field.values_at,
@@ -190,7 +206,7 @@ class DeviceDecoder:
             planes += n_planes if runs else 0
             writes += _write_blocks(raw, field, runs)
         _PLAN.pack_into(
-            buffer.data,
+            head.data,
             _MAX_FIELDS * _FIELD.size,
             raw.n_states,
             raw.n_rows,
@@ -202,24 +218,32 @@ class DeviceDecoder:
             pointers["successor_ptr"],
             raw.index,
         )
-        return DecodePlan(raw, PLAN_BYTES + raw.n_bytes, streams, -(-sums // _WARPS), planes, writes)
+        names = [field.field.name for field in raw.fields]
+        offsets = {name: (self._areas[name].values, length_of[_LENGTHS[name]]) for name in names}
+        return DecodePlan(raw, head, offsets, PLAN_BYTES + raw.n_bytes, streams, -(-sums // _WARPS), planes, writes)
 
-    def launch(
-        self, kernels: Mapping[str, Kernel], stream: Stream, plan: DecodePlan, buffer: int, scratch: int, faults: int
-    ) -> None:
+    @staticmethod
+    def arguments(buffer: int, scratch: int, faults: int) -> Arguments:
+        """Of the kernels, for any partition.
+
+        Parameters
+        ----------
+        buffer : address of a buffer; of the partition's, the first `plan.n_bytes` must be there.
+        scratch : address of scratch_bytes, a multiple of 256.
+        faults : address of two words, 0 before the first launch; what could not be decoded (:meth:`describe_faults`).
+        """
+        return Arguments((np.uint64(buffer), np.uint32(PLAN_BYTES), np.uint64(scratch), np.uint64(faults)))
+
+    def launch(self, kernels: Mapping[str, Kernel], stream: Stream, plan: DecodePlan, arguments: Arguments) -> None:
         """Launch a planned partition's kernels on a stream; nothing is waited for.
 
-        Once they have ended, the arrays of the table lie in the scratch (:meth:`offsets`) and hold what ``Store.read``
-        gives, but for some types (:attr:`dtypes`).
+        Once they have ended, the arrays of the table lie in the scratch (`DecodePlan.offsets`) and hold what
+        ``Store.read`` gives, but for some types (:attr:`dtypes`).
 
         Parameters
         ----------
         kernels : as :func:`decode_kernels` gives them.
-        buffer : address of the first `plan.n_bytes` of the buffer that was planned.
-        scratch : address of scratch_bytes, a multiple of 256.
-        faults : address of two words, 0 before the first launch; what could not be decoded (:meth:`describe_faults`).
         """
-        arguments = (np.uint64(buffer), np.uint32(PLAN_BYTES), np.uint64(scratch), np.uint64(faults))
         grids = (plan.streams, plan.sum_blocks, plan.planes, plan.write_blocks)
         threads = (32, 32 * _WARPS, 32, 32 * _WARPS)
         for name, grid, block in zip(KERNELS, grids, threads, strict=True):
@@ -231,12 +255,6 @@ class DeviceDecoder:
         """Types of the table's arrays on the device, by field: durations are float32 where 32 bits of them are stored,
         halo is as stored and boundary uint8."""
         return {name: area.dtype for name, area in self._areas.items()}
-
-    def offsets(self, plan: DecodePlan) -> dict[str, tuple[int, int]]:
-        """Where the arrays of the table lie in the scratch, by field: first byte and number of values."""
-        length_of = _lengths(plan.raw)
-        names = [field.field.name for field in plan.raw.fields]
-        return {name: (self._areas[name].values, length_of[_LENGTHS[name]]) for name in names}
 
     def describe_faults(self, words: npt.NDArray[np.uint32]) -> str | None:
         """What could not be decoded since the two words were 0, or None.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.decode.frames import PLAN_BYTES, PLAN_FREE, DecodePlan, DeviceDecoder, decode_kernels
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
+from ooc_mdp.backends.cuda.driver import Arguments
 from ooc_mdp.backends.cuda.layout import ALIGNMENT, aligned
 from ooc_mdp.backends.cuda.tiles.layout import SlotLayout, Tiling, halo_dtype, is_ragged
 from ooc_mdp.backends.layout import SlotsTooSmall
@@ -77,6 +78,13 @@ class _Pipeline:
     """Page-locked: the descriptor."""
     error_words: npt.NDArray[np.uint32]
     """uint32 [_FAULTS], page-locked: a copy of the faults on the host."""
+    table: npt.NDArray[np.uint64]
+    """uint64, without axes, as the next two: address of the load's struct Table."""
+    partition: npt.NDArray[np.int32]
+    slot: npt.NDArray[np.uint64]
+    decode: Arguments
+    lay_out: dict[str, Arguments]
+    """Of each kernel that lays a table out: these, and what is the same in every load."""
 
 
 def _decoder(facts: ModelFacts) -> DeviceDecoder | None:
@@ -120,7 +128,11 @@ class TileLoader:
         self._engine = engine
         self._decoder = _decoder(facts)
         self._decode = {} if self._decoder is None else decode_kernels(device)
-        self._states = tiling.extents.prod(axis=1)
+        states = tiling.extents.prod(axis=1)
+        self._blocks = list(zip(tiling.per_partition.tolist(), (-(-states // 256)).tolist(), strict=True))
+        """Of each partition: those that lay out tiles, and boundaries."""
+        self._shared = layout.lay_out_shared(tiling)
+        self._keeps_table = is_ragged(facts)
         self._pipelines: queue.SimpleQueue[_Pipeline] = queue.SimpleQueue()
         self._buffers = buffers
         for _ in range(_PIPELINES):
@@ -153,7 +165,19 @@ class TileLoader:
             scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
         host = self._device.pinned(2 * ALIGNMENT)
         error_words = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
-        return _Pipeline(stream, frames, self._device.allocate(scratch), small, faults, host, error_words)
+        scratch = self._device.allocate(scratch)
+        table, partition, slot = np.array(0, np.uint64), np.array(0, np.int32), np.array(0, np.uint64)
+        load = self._engine, table, partition, slot
+        with_faults = *load, np.uint64(faults)
+        lay_out = {
+            "lay_out": Arguments(with_faults),
+            "lay_out_boundary": Arguments(load),
+            "keep_table": Arguments((*with_faults, np.int64(self._layout.table_room))),
+        }
+        decode = DeviceDecoder.arguments(frames, scratch, faults + 4)
+        return _Pipeline(
+            stream, frames, scratch, small, faults, host, error_words, table, partition, slot, decode, lay_out
+        )
 
     def reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable | Frames, int]]:
         """Reads a partition for :meth:`load`, its frames where it has some, and says how many bytes came from disk."""
@@ -211,12 +235,11 @@ class TileLoader:
     def _decode_frames(self, pipeline: _Pipeline, frames: Frames) -> None:
         plan, decoder = frames.plan, self._decoder
         assert decoder is not None
-        at = decoder.offsets(plan)
-        found = (at.get(name, (0, 0)) for name in TABLE_FIELDS)
+        found = (plan.offsets.get(name, (0, 0)) for name in TABLE_FIELDS)
         addresses = [pipeline.scratch + offset if count else 0 for offset, count in found]
         _TABLE.pack_into(frames.buffer.data, PLAN_FREE, *addresses, plan.raw.n_states, plan.raw.n_halo)
         pipeline.stream.upload(pipeline.frames, frames.buffer[: plan.n_bytes])
-        decoder.launch(self._decode, pipeline.stream, plan, pipeline.frames, pipeline.scratch, pipeline.faults + 4)
+        decoder.launch(self._decode, pipeline.stream, plan, pipeline.decode)
 
     def _copy_table(self, pipeline: _Pipeline, table: PartitionTable) -> None:
         """The table's arrays one after the other in the pipeline's scratch, and its descriptor."""
@@ -248,15 +271,14 @@ class TileLoader:
             self._buffers.put(buffer)
 
     def _lay_out(self, pipeline: _Pipeline, index: int, slot: int, descriptor: int) -> None:
-        stream, layout, tiling = pipeline.stream, self._layout, self._tiling
-        tiles, n = int(tiling.per_partition[index]), int(self._states[index])
-        stream.clear(slot + layout.offsets["boundary_count"], 4)
-        arguments = (self._engine, np.uint64(descriptor), np.int32(index), np.uint64(slot))
-        with_faults = (*arguments, np.uint64(pipeline.faults))
-        self._kernels["lay_out"](stream, tiles, tiling.threads, with_faults, layout.lay_out_shared(tiling))
-        self._kernels["lay_out_boundary"](stream, -(-n // 256), 256, arguments)
-        if is_ragged(self._facts):
-            self._kernels["keep_table"](stream, 8, 256, (*with_faults, np.int64(layout.table_room)))
+        stream, arguments = pipeline.stream, pipeline.lay_out
+        tiles, blocks = self._blocks[index]
+        pipeline.table[()], pipeline.partition[()], pipeline.slot[()] = descriptor, index, slot
+        stream.clear(slot + self._layout.offsets["boundary_count"], 4)
+        self._kernels["lay_out"](stream, tiles, self._tiling.threads, arguments["lay_out"], self._shared)
+        self._kernels["lay_out_boundary"](stream, blocks, 256, arguments["lay_out_boundary"])
+        if self._keeps_table:
+            self._kernels["keep_table"](stream, 8, 256, arguments["keep_table"])
         stream.download(pipeline.error_words, pipeline.faults)
         stream.wait()
         if pipeline.error_words.any():
