@@ -6,6 +6,7 @@ so that the strict build checks each of them.
 
 from __future__ import annotations
 
+from importlib.metadata import distribution
 from importlib.metadata import version as installed
 from pathlib import Path
 
@@ -28,11 +29,16 @@ nb_execution_mode = "off"  # the tests run the notebooks
 nitpicky = True
 highlight_language = "none"
 
+# MathJax with its fonts in one file, so that equations are drawn without the net. Nothing else of the package is used:
+# as an extension it does not declare whether it is safe for parallel reading, which is a warning.
+mathjax_path = "tex-svg.js"
+MATHJAX = distribution("sphinx-mathjax-offline").locate_file(f"sphinx-mathjax-offline/static/mathjax/{mathjax_path}")
+
 html_theme = "pydata_sphinx_theme"
 html_title = "ooc-mdp"
 html_show_sourcelink = False
 html_copy_source = False
-html_static_path = [str(HERE / "_static")]
+html_static_path = [str(HERE / "_static"), str(MATHJAX)]
 templates_path = [str(HERE / "_templates")]
 html_additional_pages = {"index": "redirect.html"}
 html_theme_options = {
