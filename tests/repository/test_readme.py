@@ -126,7 +126,9 @@ def test_every_page_is_in_the_index_of_its_folder(folder):
 
 
 def test_every_format_is_documented():
-    headings = re.findall(r"^## ([a-z-]+)", (DOCS / "guides" / "formats.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(
+        r"^## ([a-z-]+)", (DOCS / "reference" / "formats.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(headings) == sorted(known.name for known in FORMATS)
 
 
