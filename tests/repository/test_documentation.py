@@ -101,7 +101,14 @@ def test_the_tutorial_about_a_control_problem_runs_on_a_small_grid(tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    "page", ["getting-started.md", "guides/python.md", "guides/properties.md", "tutorials/table-from-a-function.md"]
+    "page",
+    [
+        "getting-started.md",
+        "guides/python.md",
+        "guides/properties.md",
+        "guides/using-a-solution.md",
+        "tutorials/table-from-a-function.md",
+    ],
 )
 def test_the_python_of_a_page_runs(tmp_path, page):
     printed = []
