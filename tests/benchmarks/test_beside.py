@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,3 +48,14 @@ def test_every_task_has_a_program_for_each_tool(run: ModuleType):
 def test_digits_count_the_error_relative_to_the_largest_value(run: ModuleType):
     assert run.digits(np.array([1.0, 100.001]), np.array([1.0, 100.0])) == 5.0
     assert run.digits(np.array([1.0]), np.array([1.0])) == 16.0
+
+
+def test_the_pages_have_the_figures_that_were_recorded():
+    recorded = json.loads((REPOSITORY / "benchmarks" / "results" / "beside.json").read_text())
+    page = (REPOSITORY / "docs" / "guides" / "beside-other-tools.md").read_text(encoding="utf-8")
+    for one in recorded:
+        first, again = ("{:.2f} ({:.2f})".format(*one[name]) for name in ("first", "again"))
+        assert f"| {one['lines']} | {first} | {again} | {one['digits']} |" in page, one
+    seconds = {one["tool"]: one["again"][1] for one in recorded if one["task"] == "arrays"}
+    cells = f"| {seconds['ooc_mdp']:.2f} | {seconds['quantecon']:.3f} | {seconds['pymdptoolbox']:.3f} |"
+    assert cells in (REPOSITORY / "README.md").read_text(encoding="utf-8")
