@@ -107,6 +107,8 @@ def test_the_tutorial_about_a_control_problem_runs_on_a_small_grid(tmp_path, mon
         "guides/python.md",
         "guides/properties.md",
         "guides/using-a-solution.md",
+        "guides/which-question.md",
+        "reference/tables-from-python.md",
         "tutorials/table-from-a-function.md",
     ],
 )
