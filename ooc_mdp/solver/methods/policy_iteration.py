@@ -19,7 +19,7 @@ work.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.scheduling.action_gaps import ActionGaps
 from ooc_mdp.solver.driver import Part, Steps
-from ooc_mdp.solver.methods.value_iteration import in_order, value_iteration
+from ooc_mdp.solver.methods.value_iteration import awaited_together, value_iteration
 from ooc_mdp.solver.state import VISIT_TOLERANCE, SolveState
 
 __all__ = ["improve_and_evaluate", "policy_iteration"]
@@ -72,6 +72,28 @@ def improve_and_evaluate(s: SolveState) -> Steps:
     finally:
         rows.close_rows()
     return Outcome.PRECISION_LIMIT
+
+
+def as_loaded(s: SolveState, chosen: IntArray, most: int) -> Iterator[IntArray]:
+    """The chosen partitions, those that are loaded together, while others are being read.
+
+    Their order is only that in which loads begin: values stay while partitions are improved, so that none has to wait
+    for one before it.
+
+    Parameters
+    ----------
+    most : partitions of a batch at most.
+    """
+    while chosen.size:
+        if s.peers.owned is not None:
+            chosen = chosen[s.peers.owned[chosen]]
+        if not chosen.size:
+            return
+        s.stager.load_in_order(chosen, awaited_together(s, most))
+        batch = chosen[s.cache.present[chosen]][:most]
+        chosen = chosen[~np.isin(chosen, batch)]
+        yield batch
+        s.stager.collect()
 
 
 class _PolicyIteration:
@@ -142,7 +164,7 @@ class _PolicyIteration:
         """Improve partitions, those that are absent as they arrive; of how many states the action changed."""
         s, changed = self._s, 0
         margin = 2.0 * s.bounds.rounding(s.value_size, plain=True)
-        for batch in in_order(s, chosen, _TOGETHER):
+        for batch in as_loaded(s, chosen, _TOGETHER):
             with s.access(batch) as access:
                 found = self._rows.improve(access.residents, margin)
                 s.record_improvement(access, found)

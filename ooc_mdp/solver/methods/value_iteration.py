@@ -18,7 +18,7 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.solver.driver import Steps
 from ooc_mdp.solver.state import SolveState
 
-__all__ = ["in_order", "value_iteration"]
+__all__ = ["awaited_together", "in_order", "value_iteration"]
 
 
 def value_iteration(s: SolveState, order: IntArray | None = None) -> Steps:
@@ -34,18 +34,24 @@ def value_iteration(s: SolveState, order: IntArray | None = None) -> Steps:
         order = order[::-1]
 
 
+def awaited_together(s: SolveState, most: int) -> int:
+    """Partitions that must have been loaded, as far as there is room for them, before a batch of `most` begins.
+
+    Where sweeps and loads take the same cores, all: beginning earlier would gain nothing, and the bookkeeping of a
+    batch costs about as much as that of one partition.
+    """
+    return 1 if s.backend.features.overlaps_loads else most
+
+
 def in_order(s: SolveState, order: IntArray, most: int, skip_clean: bool = False) -> Iterator[IntArray]:
     """The partitions in this order, neighbours that are resident together, while those that follow are read.
-
-    Where sweeps and loads take the same cores, a batch begins when all of it has been loaded, as far as there is room:
-    beginning earlier would gain nothing, and the bookkeeping of a batch costs about as much as that of one partition.
 
     Parameters
     ----------
     most : partitions of a batch at most.
     skip_clean : leave out partitions that are clean when it is their turn, and not only those of other solvers.
     """
-    awaited = 1 if s.backend.features.overlaps_loads else most
+    awaited = awaited_together(s, most)
     while order.size:
         due = s.target.dirty() if skip_clean else s.peers.owned
         order = order if due is None else order[due[order]]

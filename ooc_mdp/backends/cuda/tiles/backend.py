@@ -133,7 +133,7 @@ class TiledBackend:
         return replace(
             layout,
             batch_size=int(np.minimum(held, layout.cache_bytes // slots.nbytes).sum()),
-            host={"page-locked": locked, **layout.host},
+            host={"page-locked": locked, "frames' headers": TileLoader.host_bytes(facts), **layout.host},
             places=division.owner if devices > 1 else None,
             detail=_Detail(facts, needs, tiling, slots, division),
         )

@@ -31,8 +31,11 @@ from ooc_mdp.model.table import Loader
 
 __all__ = ["TABLE_FIELDS", "Frames", "TileLoader"]
 
-_PIPELINES = 6
-"""Loads that the device works on at the same time."""
+_LEAST_PIPELINES, _MOST_PIPELINES = 6, 12
+"""Loads that the device works on at the same time: decompressing takes the time of the longest stream, most of which is
+waiting, so that 12 loads take hardly longer than 6."""
+_PIPELINES_BYTES = 512 << 20
+"""Of the device, that more than the least may take."""
 TABLE_FIELDS = (
     "action_ptr",
     "successor_ptr",
@@ -44,6 +47,8 @@ TABLE_FIELDS = (
     "halo",
     "boundary",
 )
+_KNOWN_PARTITION = 8 << 10
+"""Bytes in RAM of what is known of a partition's frames: a plan of 2 KiB, some fifty numbers and a dozen arrays."""
 _TABLE = struct.Struct(f"<{len(TABLE_FIELDS)}Q2q")
 """struct Table of tiles/tiles.cuh: addresses of its arrays, states and halo states."""
 _FAULTS = 4
@@ -100,6 +105,19 @@ def _table_bytes(facts: ModelFacts) -> int:
     return facts.largest_table_bytes + (len(TABLE_FIELDS) + 1) * ALIGNMENT
 
 
+def _pipeline_bytes(facts: ModelFacts) -> int:
+    """Of the device, for one load at a time."""
+    decoder, scratch, frames = _decoder(facts), _table_bytes(facts), 0
+    if decoder is not None:
+        scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
+    return aligned(scratch) + aligned(frames) + 3 * ALIGNMENT
+
+
+def _pipelines(facts: ModelFacts) -> int:
+    """How many loads a device works on at the same time."""
+    return min(_MOST_PIPELINES, max(_LEAST_PIPELINES, _PIPELINES_BYTES // _pipeline_bytes(facts)))
+
+
 class TileLoader:
     """Loads partitions into slots.
 
@@ -135,18 +153,18 @@ class TileLoader:
         self._keeps_table = is_ragged(facts)
         self._pipelines: queue.SimpleQueue[_Pipeline] = queue.SimpleQueue()
         self._buffers = buffers
-        for _ in range(_PIPELINES):
+        for _ in range(_pipelines(facts)):
             self._pipelines.put(self._pipeline())
 
     @staticmethod
     def device_bytes(facts: ModelFacts) -> int:
         """Device memory of all pipelines."""
-        decoder = _decoder(facts)
-        scratch = _table_bytes(facts)
-        frames = 0
-        if decoder is not None:
-            scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
-        return _PIPELINES * (aligned(scratch) + aligned(frames) + 3 * ALIGNMENT)
+        return _pipelines(facts) * _pipeline_bytes(facts)
+
+    @staticmethod
+    def host_bytes(facts: ModelFacts) -> int:
+        """What is kept of headers, so that frames need not be looked at again."""
+        return _KNOWN_PARTITION * facts.n_partitions if facts.stored_fields else 0
 
     @staticmethod
     def buffer_bytes(facts: ModelFacts) -> int:
