@@ -106,9 +106,14 @@ class Stager:
         """How many more loads could begin now."""
         return self.depth - len(self._pending)
 
-    def prefetch(self, partition: int, keep: Callable[[int], bool] | None = None) -> bool:
-        """Start to load a partition if a thread is free and room can be made without those to keep."""
-        if partition in self._cache or len(self._pending) >= self.depth:
+    def prefetch(self, partition: int, keep: Callable[[int], bool] | None = None, waiting: int = 0) -> bool:
+        """Start to load a partition if a thread is free and room can be made without those to keep.
+
+        Parameters
+        ----------
+        waiting : so many loads may wait for a thread.
+        """
+        if partition in self._cache or self.free_slots() + waiting <= 0:
             return False
         if not self._cache.reserve(partition, self._size(partition), keep):
             return False
@@ -123,19 +128,22 @@ class Stager:
     def prefetch_in_order(self, order: IntArray, begin: int = 0) -> None:
         """Start to load the first of an order and, as threads are free, the next; advise the system of later ones.
 
-        Room for one is never made by evicting another that comes before it.
+        As many loads wait for a thread as there are threads: none should be idle while the caller sweeps what has
+        arrived. Room for one is never made by evicting another that comes before it.
 
         Parameters
         ----------
         begin : so many of the first are resident already.
         """
-        end = begin + self.depth + 1
+        end = begin + 2 * self.depth + 1
         first, later = order[:end].tolist(), order[end : end + READAHEAD]
         self.readahead(later.tolist())
-        for i in range(begin, len(first)):
-            if i > 0 and self.free_slots() <= 0:
+        place = {partition: i for i, partition in enumerate(first)}
+        for i, partition in enumerate(first[begin:], begin):
+            if i > 0 and self.free_slots() + self.depth <= 0:
                 break
-            self.prefetch(first[i], frozenset(first[:i]).__contains__)
+            if partition not in self._cache:
+                self.prefetch(partition, lambda other, i=i: place.get(other, i) < i, self.depth)  # type: ignore[misc]
 
     def load_in_order(self, order: IntArray, count: int) -> None:
         """Load the first of an order, and so many as far as there is room for all of them; the next are under way."""
