@@ -191,8 +191,13 @@ class Table(ABC):
         """Labels and reward models that are kept beside the table."""
         return NO_ANNOTATIONS
 
-    def pass_bytes(self) -> int:
-        """Bytes that are read from disk where each partition is loaded once; 0 where none are."""
+    def pass_bytes(self, loads: FloatArray | None = None) -> int:
+        """Bytes that are read from disk where each partition is loaded once; 0 where none are.
+
+        Parameters
+        ----------
+        loads : float64 [P]; how often each is loaded instead.
+        """
         return 0
 
     def load_code(self) -> None:
@@ -245,9 +250,9 @@ class DerivedTable(Table):
         """Those of the other table."""
         return self.base.annotations
 
-    def pass_bytes(self) -> int:
+    def pass_bytes(self, loads: FloatArray | None = None) -> int:
         """As the other table."""
-        return self.base.pass_bytes()
+        return self.base.pass_bytes(loads)
 
     def load_code(self) -> None:
         """As the other table."""

@@ -17,9 +17,12 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.statistics import SolveStatistics
-from ooc_mdp.model.table import Table
+from ooc_mdp.model.table import Table, TableFacts
 from ooc_mdp.options import SolveOptions
 from ooc_mdp.runtime.memory_plan import PROCESS
 from ooc_mdp.runtime.room import Room
@@ -58,7 +61,7 @@ class SolveForecast:
     """Most bytes of result and checkpoint on disk; 0 where none is written."""
     free: Room
     bytes_per_pass: int
-    """Bytes that are read from disk in a pass."""
+    """Bytes that are read from disk in a pass, in which P-EVA loads some partitions more often than others."""
     load_seconds: float | None
     """Seconds of a pass in loading: to read and decode the table once, or to recompute it, on all cores; None where the
     trial loaded nothing."""
@@ -127,6 +130,19 @@ def seconds_of_work(done: SolveStatistics) -> tuple[float | None, float | None]:
     )
 
 
+def _loads_of_a_pass(facts: TableFacts, trial: Solution) -> FloatArray | None:
+    """float64 [P]; how often each partition is loaded in a pass, where that is not once.
+
+    P-EVA loads those more often whose values more others read: theirs change more often, too.
+    """
+    done = trial.statistics
+    if "p-eva" not in trial.method or done.cache_bytes >= done.table_bytes:
+        return None
+    readers = np.diff(facts.coupling.ptr).astype(np.float64)
+    loads: FloatArray = readers / readers.mean()
+    return loads
+
+
 def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes: bool, free: Room) -> SolveForecast:
     """The forecast of a solve whose first seconds were tried.
 
@@ -153,7 +169,7 @@ def forecast_solve(table: Table, options: SolveOptions, trial: Solution, writes:
         memory=trial.memory_plan,
         output_bytes=per_state * facts.n_states if writes else 0,
         free=free,
-        bytes_per_pass=table.pass_bytes(),
+        bytes_per_pass=table.pass_bytes(_loads_of_a_pass(facts, trial)),
         load_seconds=loading,
         sweep_seconds=sweeping,
         trial_seconds=done.solve_seconds,

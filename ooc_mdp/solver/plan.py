@@ -58,8 +58,8 @@ _REFINED_STATE = 56
 and their policies."""
 NEAR_ROUNDING = 64.0
 """Bounds of so many times the rounding of a backup may be all that float64 has to give."""
-_WRITE_BUFFERS = 24 << 20
-"""Bytes at most for values on their way into a result: a chunk (8 MiB), itself and the one before it compressed."""
+_WRITE_BUFFERS = 16 << 20
+"""Bytes at most for values on their way into a result: a chunk (8 MiB), and the same compressed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.annotations import Annotations
-from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader, Table, TableFacts
@@ -124,9 +124,9 @@ class Store(Table):
         counts = self.facts.partition_rows, self.facts.partition_transitions, self.facts.partition_halo
         return scratch_bytes(self.fields, self.chunk_bytes, *counts)
 
-    def pass_bytes(self) -> int:
-        """Lengths of the chunks of all partitions."""
-        return int(self.chunk_bytes.sum())
+    def pass_bytes(self, loads: FloatArray | None = None) -> int:
+        """Lengths of the chunks of all partitions, each as often as it is loaded."""
+        return int(self.chunk_bytes.sum() if loads is None else self.chunk_bytes @ loads)
 
     @cached_property
     def n_rows(self) -> int:

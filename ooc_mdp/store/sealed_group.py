@@ -123,6 +123,7 @@ class SealedGroupWriter:
             crc = google_crc32c.value(frame)
             manifest[i] = len(frame) + _CRC, crc
             _write_file(_chunk_file(self._root, name, slab.key), frame, crc.to_bytes(_CRC, "little"))
+            del part, frame  # before the next are made
         _write_array_file(self._root / name, array, dimensions, {}, array.chunks)
         self._arrays[name] = array
         axes = (f"{name}_chunk", f"{name}_chunk_field")

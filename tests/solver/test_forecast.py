@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import ooc_mdp
@@ -67,6 +68,24 @@ def test_a_trial_that_loaded_or_swept_nothing_does_not_tell_the_seconds(table):
         found = forecast_of(table, SolveOptions(0.5), trial(table, Outcome.TIME_LIMIT, **counts))
         assert found.seconds_per_pass is None
         assert found.seconds is None
+
+
+def test_p_eva_loads_partitions_more_often_that_read_more_others(tmp_path):
+    """Those at the edge of a car's grid read fewer others, and compress better."""
+    car = ooc_mdp.generate("mountain-car", tmp_path / "car", {"grid": "90,90"}, partitions=36)
+    coupling = np.diff(car.facts.coupling.ptr)
+    begun = dataclasses.replace(trial(car, Outcome.TIME_LIMIT), method="auto: p-eva")
+    expected = {
+        "auto: p-eva": float(car.chunk_bytes @ coupling) / coupling.mean(),
+        "vi": int(car.chunk_bytes.sum()),
+    }
+    assert expected["auto: p-eva"] > expected["vi"]
+    for method, n_bytes in expected.items():
+        found = forecast_of(car, SolveOptions(0.5), dataclasses.replace(begun, method=method))
+        assert found.bytes_per_pass == int(n_bytes)
+    cached = dataclasses.replace(begun.statistics, cache_bytes=begun.statistics.table_bytes)
+    whole = forecast_of(car, SolveOptions(0.5), dataclasses.replace(begun, statistics=cached))
+    assert whole.bytes_per_pass == expected["vi"]
 
 
 def test_an_output_that_the_disk_has_no_room_for_does_not_fit(table):

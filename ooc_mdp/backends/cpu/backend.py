@@ -124,24 +124,24 @@ class CpuBackend(HostValues):
         if needs.device_memory is not None:
             raise OptionsError(NO_DEVICE_MEMORY)
         cache, members = cache_of_size(facts.partition_bytes, needs.cache), self._members(facts)
-        numbers = -(-members // self._threads) * _values_of_one(facts) + facts.largest_partition
+        resident, one = min(cache, facts.table_bytes), _values_of_one(facts)
         votes = SweepOrders.nbytes(self._sweep_order, facts.n_partitions, facts.block_shapes)
-        resident = min(cache, facts.table_bytes)
         packed = PackedBuffers.nbytes(facts, self._threads, members, resident) if _gathers(facts) else 0
+        of_batches = 8 * self._threads * (-(-members // self._threads) - 1) * one
         host = {
             "cache": resident,
-            "sweep workspace": 8 * self._threads * numbers + 6 * facts.n_partitions,
+            "sweep workspace": 8 * self._threads * (one + facts.largest_partition) + 6 * facts.n_partitions,
         }
         host |= {"sweep orders": votes} if votes else {}
-        host |= {"policy rows": packed} if packed else {}
         host |= Passes.nbytes(facts) if needs.synchronous else {}
         if not needs.policy_rows:
+            host["sweep workspace"] += of_batches
+            host |= {"policy rows": packed} if packed else {}
             return Layout(cache, None, members, host, {})
-        mapped = _maps_rows(facts, needs.free)
+        mapped, later = _maps_rows(facts, needs.free), {"sweeps where policy iteration stalls": of_batches + packed}
         host[ROWS] = PolicyRows.nbytes(facts, mapped)
-        later = {}
         if facts.densely_coupled:  # evaluations mix within a few sweeps, and seldom come to triangular solves
-            later = {TRIANGLE: PolicyRows.triangle_bytes(facts, mapped)}
+            later[TRIANGLE] = PolicyRows.triangle_bytes(facts, mapped)
             host[ROWS] -= later[TRIANGLE]
         return Layout(cache, None, members, host, {}, needs.free, later=later)
 
