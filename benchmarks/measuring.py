@@ -47,7 +47,7 @@ __all__ = [
     "write_figures",
 ]
 
-_REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
 _PROGRESS_SECONDS = 10.0
 """Between two lines of a long solve."""
 _CHILD = Path(__file__).resolve().parent / "tasks.py"
@@ -190,7 +190,7 @@ def versions() -> dict[str, str]:
 def _commit() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(_REPOSITORY), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:

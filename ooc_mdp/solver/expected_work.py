@@ -13,14 +13,12 @@ from typing import NamedTuple
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver.recorded_solves import RECORDED
+from ooc_mdp.solver.recorded_solves import RECORDED, Recorded
 
 __all__ = ["ExpectedWork", "expected_work"]
 
 _RELATIVE_TARGET = 1e-4
 """Of the value range: the error that is proved where none is asked for."""
-_LOCAL = 0.1
-"""Share of the others that a partition reads at most, for the coupling to be called local."""
 
 
 class ExpectedWork(NamedTuple):
@@ -54,8 +52,7 @@ def expected_work(table: Table, options: SolveOptions, trial: Solution) -> Expec
     if options.effective_method == "vi":
         return _of_value_iteration(table, options, cache)
     p = table.n_partitions
-    reads = (table.facts.coupling.mass.size - p) / p / max(p - 1, 1)
-    return _of_recorded_solves(reads, cache, options.discount)
+    return _of_recorded_solves((table.facts.coupling.mass.size - p) / p, cache, options.discount)
 
 
 def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> ExpectedWork:
@@ -76,25 +73,29 @@ def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> Ex
     return ExpectedWork(passes, (1.0, most * options.sweeps_per_visit), basis)
 
 
-def _of_recorded_solves(reads: float, cache: float, discount: float) -> ExpectedWork | None:
-    """Of those with the same coupling, the next smaller cache and the nearest discount.
+def _of_recorded_solves(partitions_read: float, cache: float, discount: float) -> ExpectedWork | None:
+    """Of those with the nearest coupling, of these the next smaller cache, and of these the nearest discount.
 
     Parameters
     ----------
-    reads : share of the others that a partition reads on average.
+    partitions_read : others that a partition reads on average.
     cache : share of the table that the cache holds.
     """
-    alike = [each for each in RECORDED if (each.reads <= _LOCAL) == (reads <= _LOCAL) and each.cache <= cache]
-    if not alike:
+
+    def distance(solve: Recorded) -> tuple[float, float, float]:
+        coupling = abs(math.log(solve.partitions_read / max(partitions_read, 1.0)))
+        return coupling, cache - solve.cache, abs(math.log((1 - solve.discount) / (1 - discount)))
+
+    smaller = [each for each in RECORDED if each.cache <= cache]
+    if not smaller:
         return None
-    nearest = min(alike, key=lambda each: (cache - each.cache, abs(math.log((1 - each.discount) / (1 - discount)))))
-    found = [each for each in alike if (each.cache, each.discount) == (nearest.cache, nearest.discount)]
-    coupling = "at most" if reads <= _LOCAL else "more than"
+    nearest = min(smaller, key=distance)
+    found = [each for each in smaller if distance(each) == distance(nearest)]
     return ExpectedWork(
         _range([each.passes for each in found]),
         _range([each.backups for each in found]),
         f"{len(found)} recorded solves with discount {nearest.discount}, a cache of {nearest.cache:.0%} and partitions "
-        f"that read {coupling} {_LOCAL:.0%} of the others",
+        f"that read {nearest.partitions_read} others",
     )
 
 

@@ -50,22 +50,39 @@ def test_a_cache_that_holds_the_table_loads_it_once(table):
     assert found[:2] == ((1.0, 1.0), (1.0, 15.0))
 
 
+def recorded(monkeypatch, *solves: Recorded) -> None:
+    monkeypatch.setattr(module, "RECORDED", solves)
+
+
 def test_other_methods_take_what_the_recorded_solves_took_that_are_most_alike(table, monkeypatch):
-    reads = (table.facts.coupling.mass.size - 4) / 4 / 3
-    local, coupled = (reads, 0.05) if reads <= 0.1 else (0.05, reads)
-    mine, other = (local, coupled) if reads <= 0.1 else (coupled, local)
-    recorded = (
-        Recorded("a", 100, mine, 0.2, 0.9, 3.0, 30.0),
-        Recorded("b", 100, mine, 0.2, 0.9, 2.0, 60.0),
-        Recorded("far discount", 100, mine, 0.2, 0.99, 9.0, 90.0),
-        Recorded("smaller cache", 100, mine, 0.1, 0.9, 9.0, 90.0),
-        Recorded("larger cache", 100, mine, 0.5, 0.9, 9.0, 90.0),
-        Recorded("other coupling", 100, other, 0.3, 0.9, 9.0, 90.0),
+    recorded(
+        monkeypatch,
+        Recorded("a", 100, 3, 0.2, 0.9, 3.0, 30.0),
+        Recorded("b", 100, 3, 0.2, 0.9, 2.0, 60.0),
+        Recorded("far discount", 100, 3, 0.2, 0.99, 9.0, 90.0),
+        Recorded("smaller cache", 100, 3, 0.1, 0.9, 9.0, 90.0),
+        Recorded("larger cache", 100, 3, 0.5, 0.9, 9.0, 90.0),
+        Recorded("stronger coupling", 100, 20, 0.3, 0.9, 9.0, 90.0),
     )
-    monkeypatch.setattr(module, "RECORDED", recorded)
     found = expected_work(table, SolveOptions(0.92), with_cache(table, 0.4))
-    assert found[:2] == ((2.0, 3.0), (30.0, 60.0))
-    assert found.basis.startswith("2 recorded solves with discount 0.9, a cache of 20% and partitions that read")
+    assert found == (
+        (2.0, 3.0),
+        (30.0, 60.0),
+        "2 recorded solves with discount 0.9, a cache of 20% and partitions that read 3 others",
+    )
+
+
+def test_the_coupling_is_how_many_partitions_are_read_and_not_which_share(monkeypatch):
+    """11 of 255 others are few of them, and yet as many as policy iteration is for."""
+    recorded(
+        monkeypatch,
+        Recorded("few", 100, 4, 0.2, 0.9, 1.0, 10.0),
+        Recorded("many", 100, 10, 0.2, 0.9, 7.0, 70.0),
+    )
+    grid = ooc_mdp.open_problem("double-pendulum", {"grid": (8, 8, 8, 8)}, partitions=256, device="cpu")
+    others = grid.facts.coupling.mass.size / 256 - 1
+    assert 7 < others < 0.1 * 255
+    assert expected_work(grid, SolveOptions(0.9), with_cache(grid, 0.2))[:2] == ((7.0, 7.0), (70.0, 70.0))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +97,7 @@ def test_nothing_is_expected_where_nothing_is_known(options, cache, table):
     assert expected_work(table, options, with_cache(table, cache)) is None
 
 
-def test_of_every_kind_solves_are_recorded():
-    """Local and wide coupling, four caches, three discounts."""
-    kinds = {(each.reads <= 0.1, each.cache, each.discount) for each in RECORDED}
-    assert len(kinds) == 2 * 4 * 3
+def test_of_every_coupling_solves_are_recorded():
+    """Five couplings, four caches, three discounts."""
+    kinds = {(each.partitions_read, each.cache, each.discount) for each in RECORDED}
+    assert len(kinds) == 5 * 4 * 3
