@@ -40,7 +40,14 @@ from ooc_mdp.undiscounted.totals import (
     start_iteration,
 )
 
-__all__ = ["PropertyEngine", "TotalRewardEngine", "bounded_values", "decided_values", "infinite_totals"]
+__all__ = [
+    "PropertyEngine",
+    "TotalRewardEngine",
+    "bounded_values",
+    "decided_values",
+    "difference_bound",
+    "infinite_totals",
+]
 
 _SHARE = 1e-6
 """The error that is asked for by default, as a share of the range of the values."""
@@ -235,8 +242,8 @@ def _with_decided(solution: Solution, table: AskedTable, decided: Decided) -> So
     policy = np.where(known & (rows >= 0) & (solution.policy >= 0), rows, solution.policy).astype(np.int32)
     finite = np.isfinite(values)
     moved = float(np.abs(values[finite] - solution.values[finite]).max(initial=0.0))
-    below = float(np.nextafter((lower[finite] - values[finite]).min(initial=0.0), -np.inf))
-    above = float(np.nextafter((upper[finite] - values[finite]).max(initial=0.0), np.inf))
+    below = -_largest_difference(values[finite], lower[finite])
+    above = _largest_difference(upper[finite], values[finite])
     if table.sense == "min":
         below, above = -above, -below
     certificate = replace(
@@ -245,7 +252,7 @@ def _with_decided(solution: Solution, table: AskedTable, decided: Decided) -> So
         error_lower=below,
         error_upper=above,
         residual_bound=float(np.nextafter(solution.certificate.residual_bound + 2 * moved, np.inf)),
-        policy_loss_bound=float(np.nextafter(above - below, np.inf)),
+        policy_loss_bound=difference_bound(above - below),
         proof=_PROOF,
     )
     return replace(
@@ -256,6 +263,16 @@ def _with_decided(solution: Solution, table: AskedTable, decided: Decided) -> So
         value_lower=lower,
         value_upper=upper,
     )
+
+
+def _largest_difference(above: FloatArray, below: FloatArray) -> float:
+    """At least 0 and every exact above - below, float64 [n] both."""
+    return difference_bound(float((above - below).max(initial=0.0)))
+
+
+def difference_bound(difference: float) -> float:
+    """At least the exact difference of two float64, given as float64 rounds it: 0 is exact."""
+    return float(np.nextafter(difference, np.inf)) if difference else 0.0
 
 
 def _with_known_values(solution: Solution, table: AskedTable, decided: Decided) -> Solution:

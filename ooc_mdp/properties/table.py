@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.annotations import INITIAL, Annotations, StateSet
+from ooc_mdp.model.annotations import INITIAL, Annotations, StateSet, unknown_name
 from ooc_mdp.model.criterion import recorded_criterion
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.partition import PartitionTable, led_back
@@ -238,13 +238,14 @@ def _reward_model(table: Table, name: str | None) -> str | None:
     if name is None or (name == _OWN and name not in kept.reward_models):
         if not kept.rewards_chosen:
             raise OptionsError(
-                f"{table.name} has the reward models {', '.join(kept.reward_models)}, and none is the table's: name "
-                f"one (--reward NAME, in Python reward=...), or convert again with --reward-model NAME"
+                f"the model has the reward models {', '.join(kept.reward_models)}: name one (--reward NAME, in Python "
+                f"reward=...), or convert again with --reward-model NAME"
             )
         return None
     if name == kept.table_rewards:
         return None
-    kept.reward_range(name)
+    if name not in kept.reward_models:
+        raise unknown_name("reward model", name, kept.reward_models or (_OWN,))
     return name
 
 

@@ -16,7 +16,7 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.table import Table
-from ooc_mdp.properties.engine import bounded_values, decided_values, infinite_totals
+from ooc_mdp.properties.engine import bounded_values, decided_values, difference_bound, infinite_totals
 from ooc_mdp.properties.graph import GRAPH_BYTES, decide, load_code
 from ooc_mdp.properties.table import AskedTable
 from ooc_mdp.runtime.memory import resident_bytes
@@ -151,7 +151,7 @@ class _Check:
         finite = np.isfinite(values) & np.isfinite(low) & np.isfinite(high)
         low, high, values = (np.where(finite, each, 0.0) for each in (low, high, values))
         above, below = float((high - values).max()), float((values - low).max())
-        error = float(np.nextafter(max(above, below), np.inf)) if holds else np.inf
+        error = difference_bound(max(above, below)) if holds else np.inf
         if holds:
             state = int(np.argmax(np.maximum(high - values, values - low)))
         claims: Any = self._result.solution.certificate

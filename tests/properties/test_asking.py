@@ -178,7 +178,7 @@ def test_a_tighter_target_continues_from_a_result_with_infinite_values(model: Pa
         (["--goal", "goal", "--sense", "up"], "sense is 'up'; give max or min"),
         (["--reward", "tolls", "--goal", "goal"], "there is no reward model 'tolls'; there are: steps, toll"),
         (["--reward", "toll"], "add --goal EXPR, --total or --discount D"),
-        (["--discount", "0.9"], "has the reward models steps, toll, and none is the table's"),
+        (["--discount", "0.9"], "the model has the reward models steps, toll: name one (--reward NAME"),
         (["--avoid", "goal"], "give exactly one of"),
         (["--reward", "toll", "--goal", "goal", "--within", "3"], "--within belongs to --goal"),
         (["--goal", "goal", "--method", "vi"], "has a method of its own"),
@@ -192,6 +192,24 @@ def test_what_is_no_question_is_refused(model: Path, tmp_path: Path, words: list
     ran = ooc("solve", tmp_path / "s", *words)
     assert ran.status != 0
     assert message in ran.err.replace("\n", " ")
+
+
+def test_rewards_without_a_name_are_listed_as_the_tables(tmp_path: Path):
+    (tmp_path / "m.tra").write_text(TRA)
+    (tmp_path / "m.srew").write_text("4 1\n0 1\n")
+    store = ooc_mdp.convert(tmp_path / "m.tra", tmp_path / "s")
+    with pytest.raises(ooc_mdp.OptionsError, match="there is no reward model 'srew'; there are: table"):
+        ooc_mdp.solve(store, RewardToGoal("init", "srew"))
+
+
+def test_an_answer_that_the_graph_decides_is_proved_without_an_error(model: Path, tmp_path: Path):
+    store = ooc_mdp.convert(model, tmp_path / "s")
+    solution = ooc_mdp.solve(store, Reachability("goal | lost"), output=tmp_path / "r")
+    assert solution.values.tolist() == [1, 1, 1, 1]
+    found = solution.certificate
+    assert (found.error_bound, found.error_lower, found.error_upper, found.policy_loss_bound) == (0, 0, 0, 0)
+    checked = ooc_mdp.verify(store, tmp_path / "r")
+    assert (checked.holds, checked.error_bound) == (True, 0)
 
 
 def test_a_solve_without_a_proof_has_the_answers_that_the_graph_decides(model: Path, tmp_path: Path):
