@@ -50,6 +50,7 @@ def test_values_of_every_layout_are_proved_and_actions_have_the_users_numbers(mo
     rows = Model(tuple(states)).rows(np.arange(len(said)))
     assert solution.outcome.proved
     assert max(map(abs, distance(solution.values, optimum(rows, 0.75, sense)))) <= solution.error_bound
+    assert solution.policy_loss_bound == solution.certificate.policy_loss_bound
     for s, own in enumerate(said):
         if not own:
             assert solution.actions[s] == -1

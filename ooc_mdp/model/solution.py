@@ -265,6 +265,11 @@ class Solution(Presentable):
         return self.certificate.error_bound
 
     @property
+    def policy_loss_bound(self) -> float:
+        """The value of the policy is proved to be within this of V* in every state."""
+        return self.certificate.policy_loss_bound
+
+    @property
     def least_target(self) -> float | None:
         """The least epsilon, or residual, that a solve of this model can reach, rounded up to two digits.
 
