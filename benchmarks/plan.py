@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     solves = []
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
         for kind, size in (text.split(":") for text in options.stores.split(",")):
-            store = Path(name) / kind
+            store = Path(name) / f"{kind}-{size}"
             make(kind, int(size), store, options.partitions)
             for discount in options.discounts.split(","):
                 for cache in options.caches.split(","):
@@ -127,7 +127,7 @@ def compare(kind: str, store: Path, cache: str, discount: str) -> dict[str, Any]
     command = [*COMMAND_LINE, "plan", str(store), *asked, cache]
     measuring.run(command)
     plan = json.loads(measuring.run(command).output)
-    output = store.with_name(f"{kind}-{discount}-{cache}.result")
+    output = store.with_name(f"{store.name}-{discount}-{cache}.result")
     finished = measuring.run([*COMMAND_LINE, "solve", str(store), *asked, cache, "--output", str(output)])
     solve = json.loads(finished.output)
     loads, partitions, states = solve["loads"], solve["n_partitions"], solve["n_states"]
