@@ -148,11 +148,15 @@ def print_verification(figures: dict[str, Any]) -> None:
         ("residual", f"{figures['residual']:.3e}, measured over all states"),
         ("error", f"{error} (certificate: {figures['claimed_bound']:.3e})"),
         *([("value", text)] if (text := policy_words(figures)) else []),
-        ("policy", f"{figures['invalid_policy_states']:,} entries are no action of their state"),
+        ("policy", _policy_check(figures["invalid_policy_states"])),
         *([("violated", ", ".join(figures["violated_claims"]))] if figures["violated_claims"] else []),
         ("read", format_bytes(figures["bytes_read"])),
     ]
     print_rows("", rows)
+
+
+def _policy_check(invalid: int) -> str:
+    return f"no action of the state in {invalid:,} states" if invalid else "an action of the state in every state"
 
 
 def print_returns(figures: dict[str, Any]) -> None:

@@ -30,32 +30,27 @@ def print_simulation(simulation: Simulation) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = printable(", ".join(axis.name for axis in simulation.problem.problem.axes))
     table.add_column(f"start ({names})", overflow="fold")
-    headers = (
-        "value",
-        "outcome",
-        "duration",
-        "reached at",
-        "held since",
-        f"last {options.hold_time:g} at goal",
-        "discounted return",
-    )
-    for header in headers:
+    at_goal = ("reached at", "held since", f"last {options.hold_time:g} at goal") if simulation.has_goal else ()
+    for header in ("value", "outcome", "duration", *at_goal, "discounted return"):
         table.add_column(header, justify="left" if header == "outcome" else "right")
     for run in simulation.trajectories:
-        table.add_row(*_cells(run))
+        table.add_row(*_cells(run, simulation.has_goal))
     console.print(table)
     console.print("\n".join(_conclusions(simulation)), soft_wrap=True)
 
 
-def _cells(run: Trajectory) -> tuple[str, ...]:
+def _cells(run: Trajectory, has_goal: bool) -> tuple[str, ...]:
+    at_goal = (
+        "" if run.reached is None else f"{run.reached:.2f}",
+        "" if run.held_since is None else f"{run.held_since:.2f}",
+        "" if run.goal_fraction_last is None else f"{run.goal_fraction_last:.1%}",
+    )
     return (
         ", ".join(f"{x:.3g}" for x in run.states[0]),
         f"{run.start_value:.4g}",
         run.outcome.value,
         f"{run.duration:.2f}",
-        "" if run.reached is None else f"{run.reached:.2f}",
-        "" if run.held_since is None else f"{run.held_since:.2f}",
-        "" if run.goal_fraction_last is None else f"{run.goal_fraction_last:.1%}",
+        *(at_goal if has_goal else ()),
         f"{run.discounted_return:.4g}",
     )
 
@@ -64,7 +59,7 @@ def _conclusions(simulation: Simulation) -> list[str]:
     figures = simulation.summary()
     if not simulation.has_goal:
         lines = [
-            "no state is worth more than what it costs, so there is no goal to reach: compare the discounted returns"
+            "the problem has only costs, and no end that is a goal: compare the discounted returns, or give it is_goal"
         ]
     else:
         success = f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_fraction']:.0%})"

@@ -14,6 +14,7 @@ from store_models import random_model
 import ooc_mdp
 from ooc_mdp.report import solve_summary
 from ooc_mdp.report.solve_summary import print_solution
+from ooc_mdp.report.summaries import print_verification
 
 
 @pytest.mark.parametrize("target", ["epsilon", "residual"])
@@ -94,3 +95,15 @@ def test_counters_and_the_memory_plan_are_shown_on_request(shown: Callable[..., 
     rows = dict(shown(verbose=True))
     assert {"residual", "cache", "bytes", "work", "memory"} <= set(rows)
     assert "process " in rows["memory"]
+
+
+@pytest.mark.parametrize(
+    ("invalid", "row"), [(0, "an action of the state in every state"), (3, "no action of the state in 3 states")]
+)
+def test_a_verification_states_whether_the_policy_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], invalid: int, row: str
+) -> None:
+    store = make_store(Case(random_model(3, 20)), tmp_path / "s")
+    checked = ooc_mdp.verify(store, ooc_mdp.solve(store, 0.9, device="cpu", epsilon=1e-3))
+    print_verification({**checked.summary(), "invalid_policy_states": invalid})
+    assert f"policy   {row}\n" in capsys.readouterr().out
