@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -71,9 +71,15 @@ def plan(
         raise typer.Exit(2)
 
 
-def _without_memory(note: Any) -> Any:
-    """Pass on all sentences but the memory plan, which the plan shows itself."""
-    return lambda text: None if str(text).startswith(("memory plan", "auto:")) else note(text)
+def _without_memory(note: Callable[[str], None]) -> Callable[[str], None]:
+    """Pass on all lines but those of the memory plan and the method, which the plan shows itself."""
+
+    def shown(text: str) -> None:
+        lines = [line for line in text.split("\n") if not line.startswith(("memory plan", "auto:"))]
+        if lines:
+            note("\n".join(lines))
+
+    return shown
 
 
 def given_options(choices: Any) -> list[str]:

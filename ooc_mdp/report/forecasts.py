@@ -74,13 +74,13 @@ def _expected(figures: dict[str, Any]) -> str:
 
 
 def _numbers(least: float, most: float) -> str:
-    low, high = f"{least:.3g}", f"{most:.3g}"
+    low, high = (f"{float(f'{number:.3g}'):,.10g}" for number in (least, most))
     return low if low == high else f"{low} to {high}"
 
 
 def _between(least: float, most: float) -> str:
     low, high = format_seconds(least), format_seconds(most)
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low.removesuffix(high.rpartition(' ')[2]).rstrip()} to {high}"
 
 
 def print_generation(figures: dict[str, Any], command: str) -> None:

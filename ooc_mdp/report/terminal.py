@@ -25,5 +25,8 @@ def print_short_note(text: object) -> None:
     if lines[0].startswith("memory plan, "):
         plans = [line for line in lines if line.startswith("memory plan, ")]
         sums = (f"{line.partition(': ')[0]}: {line.rpartition(' = ')[2]}" for line in plans)
-        lines = [*sums, *(line for line in lines if line not in plans and not line.startswith("beside that"))]
+        lines = [
+            *sums,
+            *(line for line in lines if line not in plans and not line.startswith("beside the memory plan")),
+        ]
     print_note("\n".join(lines))

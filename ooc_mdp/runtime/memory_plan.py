@@ -75,5 +75,5 @@ class MemoryPlan:
                 lines.append(f"memory plan, {place}: {parts} = {format_bytes(sum(items.values()))}")
         if self.later:
             parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.later.items())
-            lines.append(f"beside that, if it comes to it: {parts}")
+            lines.append(f"beside the memory plan, if the solve comes to it: {parts}")
         return "\n".join(lines)

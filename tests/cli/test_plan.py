@@ -6,6 +6,9 @@ import shlex
 
 from command_line import ooc, refused
 
+from ooc_mdp import plan
+from ooc_mdp.report.forecasts import print_forecast
+
 
 def test_plan_names_the_command_that_begins_the_solve(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -32,6 +35,21 @@ def test_plan_in_words_has_a_line_for_each_question(place):
     assert "(30.0% of the table)" in lines["method"]
     assert "process " in lines["memory"]
     assert lines["run"].endswith("--output 'a b'") or "--output" in lines["run"]
+
+
+def test_plan_names_the_memory_that_a_change_of_the_method_takes(place):
+    ran = ooc("plan", place / "maze.store", "--discount", 0.9, "--cache", "30%", "--device", "cpu")
+    assert "beside the memory plan, if the solve comes to it: a change to policy iteration " in ran.err
+
+
+def test_expected_work_is_shown_in_digits_and_one_unit(capsys, place):
+    figures = plan(place / "maze.store", 0.9, device="cpu").summary()
+    work = {"passes": [8.19, 11.9], "backups_per_state": [48.44, 2552.8], "seconds": [12.2, 20.3], "basis": "solves"}
+    print_forecast({**figures, **work}, "ooc-mdp solve maze.store")
+    assert (
+        "8.19 to 11.9 passes over the table and 48.4 to 2,550 backups per state: 12.2 to 20.3 seconds; from solves\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_plan_of_a_problem_shows_what_its_store_will_take(tmp_path, monkeypatch):

@@ -121,7 +121,7 @@ def test_no_message_about_a_file_is_endless() -> None:
 def test_a_short_note_of_a_memory_plan_has_its_sums_alone(capsys):
     print_short_note(
         "memory plan, RAM: process 1.0 MiB + cache 2.0 MiB = 3.0 MiB\nmemory plan, device: cache 1.0 GiB = 1.0 GiB\n"
-        "beside that, if it comes to it: refinement 5.0 MiB\n2 stages for each load"
+        "beside the memory plan, if the solve comes to it: refinement 5.0 MiB\n2 stages for each load"
     )
     print_short_note("auto: p-eva = the default")
     assert capsys.readouterr().err.splitlines() == [

@@ -131,7 +131,9 @@ def test_the_peak_of_a_refinement_is_within_what_the_plan_says_of_it(tmp_path: P
     line = [sys.executable, "-c", CODE, *(str(word) for word in (*solve, "--epsilon", 4e-15))]
     done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=600)
     plan = re.findall(r"^memory plan, RAM: (?:.* = )?(.*)$", done.stderr, re.MULTILINE)[0]
-    [more] = re.findall(r"^beside that, if it comes to it: refinement beyond float64 (.*)$", done.stderr, re.MULTILINE)
+    [more] = re.findall(
+        r"^beside the memory plan, if the solve comes to it: refinement beyond float64 (.*)$", done.stderr, re.MULTILINE
+    )
     assert "values are refined beyond float64" in done.stderr
     planned = sum(parse_bytes(size.replace(" ", "")) for size in (plan, more))
     assert int(done.stderr.split()[-1]) * 1024 <= 1.05 * planned + SLACK, done.stderr
