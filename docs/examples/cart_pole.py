@@ -1,6 +1,6 @@
 """A pole on a cart, to balance by pushing the cart left or right: an example of a control problem of one's own.
 
-    ooc-mdp generate docs/examples/cart_pole.py cart.store -p grid=13,13,19,19
+    ooc-mdp generate docs/examples/cart_pole.py cart.store --grid 13,13,19,19
     ooc-mdp solve cart.store --discount 0.9 --residual 1e-4 --output cart.result
     ooc-mdp simulate cart.result --problem docs/examples/cart_pole.py --start 0,0,0.1,0 --plot cart.png
 

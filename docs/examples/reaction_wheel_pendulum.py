@@ -1,6 +1,6 @@
 """A pendulum with a motor-driven wheel at its end, to balance upright: three dimensions and a wheel that must not race.
 
-    ooc-mdp generate docs/examples/reaction_wheel_pendulum.py wheel.store -p grid=41,41,41
+    ooc-mdp generate docs/examples/reaction_wheel_pendulum.py wheel.store --grid 41,41,41
     ooc-mdp solve wheel.store --discount 0.9 --residual 1e-4 --output wheel.result
     ooc-mdp simulate wheel.result --problem docs/examples/reaction_wheel_pendulum.py --start 0.05,0,0 --plot wheel.png
 

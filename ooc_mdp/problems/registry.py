@@ -151,7 +151,7 @@ PROBLEMS: dict[str, ProblemEntry] = {
         "QueueingNetworkOptions",
     ),
     "mountain-car": ProblemEntry(
-        "the car on the hill, thesis of Wingate: 2 dimensions, 3 thrusts; -p grid=300,300",
+        "the car on the hill, thesis of Wingate: 2 dimensions, 3 thrusts; --grid 300,300",
         "control.mountain_car",
         "problem",
     ),

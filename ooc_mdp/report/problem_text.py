@@ -44,7 +44,7 @@ def print_problem(problem: ProblemDescription, called: str) -> None:
     console.print()
     rows = ((p.name, p.default or "(needed)", p.meaning) for p in problem.parameters)
     console.print(_table(("parameter (-p)", "default", "meaning"), rows))
-    grid = next((f" -p grid={p.default}" for p in problem.parameters if p.name == "grid"), "")
+    grid = next((f" --grid {p.default}" for p in problem.parameters if p.name == "grid"), "")
     console.print(printable(f"\nto build one: ooc-mdp generate {called} {problem.name}.store{grid}", keep="\n"))
     if problem.text:
         console.print(f"\n{printable(problem.text, keep=chr(10))}", soft_wrap=True)

@@ -151,7 +151,7 @@ class Simulation:
             f"more than {_LARGE_GAP:.0%}, most from {start}: value {worst.start_value:.4g}, return "
             f"{worst.discounted_return:.4g} and {worst.remaining_value:.4g} that remain. The grid is too coarse for "
             f"the values to be those of the continuous problem, or the controller does not do what they promise: "
-            f"compare a finer grid (generate -p grid=...), and another --controller"
+            f"compare a finer grid (generate --grid ...), and another --controller"
         ]
 
     def summary(self) -> dict[str, Any]:

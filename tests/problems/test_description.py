@@ -65,6 +65,6 @@ def test_the_command_lists_all_problems_and_describes_one():
         "run-up",
     ):
         assert text in shown
-    assert "ooc-mdp generate mountain-car mountain-car.store -p grid=100,100" in shown
+    assert "ooc-mdp generate mountain-car mountain-car.store --grid 100,100" in shown
     assert ooc("problems", "mountain-car", "--json").figures["parameters"][1]["default"] == "4"
     assert "there is no problem 'car'" in refused("problems", "car")

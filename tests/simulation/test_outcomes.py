@@ -213,7 +213,7 @@ def test_the_warning_names_the_worst_start_its_numbers_and_the_remedy():
     (said,) = simulation.warnings()
     assert "in 2 of 3 runs" in said
     assert "most from 0.25: value 2.26, return 7.2 and 0.25 that remain" in said
-    assert "finer grid (generate -p grid=...)" in said
+    assert "finer grid (generate --grid ...)" in said
 
 
 def test_a_run_cut_by_its_duration_counts_what_remains():
