@@ -115,7 +115,7 @@ def cache_sweep_with(
     note: Callable[[str], None] | None = None,
 ) -> CacheSweep:
     """:func:`cache_sweep` as its plan says."""
-    from ooc_mdp.errors import OptionsError
+    from ooc_mdp.errors import OptionsError, StoreError
     from ooc_mdp.report.cache_sweep import CacheSweep, check_holds_a_partition, facts_of, measure_caches
     from ooc_mdp.report.cache_sweep_file import continued, write_cache_sweep
     from ooc_mdp.store.atomic_file import check_output_files
@@ -123,6 +123,8 @@ def cache_sweep_with(
 
     if resume and output is None:
         raise OptionsError("resume needs an output (--output): the file of the sweep that continues")
+    if output is not None and output.is_file() and not (resume or overwrite):
+        raise StoreError(f"{output} exists; continue it, or add sizes, with --resume, or replace it with --overwrite")
     say = note or (lambda _: None)
     with locked_output(output, lambda file: check_output_files(file, overwrite=overwrite or resume)):
         opened = open_store(table) if isinstance(table, str | PathLike) else table

@@ -98,7 +98,7 @@ def cache_sweep(
     from ooc_mdp.report.cache_sweep_plot import plot_cache_sweep
     from ooc_mdp.report.cache_sweep_report import print_cache_sweep, write_cache_table
     from ooc_mdp.report.progress import SolveProgressLine
-    from ooc_mdp.report.terminal import print_note
+    from ooc_mdp.report.terminal import print_note, print_short_note
 
     options = SolveOptions(
         Discounted(discount), solves.epsilon, solves.residual, sweep_order=solves.sweep_order, device=solves.device
@@ -114,7 +114,13 @@ def cache_sweep(
     with SolveProgressLine() as line:
         table = api.open_store(store, trust=trust, note=print_note)
         found = cache_sweep_with(
-            table, plan, files.output, resume=files.resume, overwrite=files.overwrite, progress=line, note=print_note
+            table,
+            plan,
+            files.output,
+            resume=files.resume,
+            overwrite=files.overwrite,
+            progress=line,
+            note=print_short_note,
         )
     if as_json:
         print_json(found.to_dict())

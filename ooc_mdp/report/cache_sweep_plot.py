@@ -41,7 +41,7 @@ def plot_cache_sweep(sweep: CacheSweep, file: Path, *, overwrite: bool = False) 
     check_plot(file, len(points))
     new_figure, new_line = matplotlib_classes()
     figure = new_figure(figsize=(11.0, 8.0), layout="constrained", dpi=100)
-    panels = figure.subplots(2, 2, sharex=True).flat
+    panels = list(figure.subplots(2, 2, sharex=True).flat)
     for panel, (title, figure_of) in zip(panels, _PANELS, strict=True):
         for number, solves in enumerate(points.values()):
             percent = [100 * p.fraction for p in solves]

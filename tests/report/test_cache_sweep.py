@@ -272,6 +272,17 @@ def test_a_sweep_is_drawn_with_a_dot_for_each_solve(sweep: ooc_mdp.CacheSweep, t
         assert len(dots) == 4 * 2 + 1  # joint in four panels with two sizes, and in the legend
 
 
+def test_a_sweep_of_schedules_that_look_at_the_cache_has_the_same_axes(
+    sweep: ooc_mdp.CacheSweep, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    from ooc_mdp.report.cache_sweep_plot import plot_cache_sweep
+
+    joint = tuple(point for point in sweep.points if point.schedule == "joint")
+    plot_cache_sweep(replace(sweep, points=joint, same_accesses=()), tmp_path / "s.svg")
+    assert "cache size, % of the table" in (tmp_path / "s.svg").read_text()
+
+
 def test_what_cannot_be_swept_is_refused_before_the_first_solve(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +312,7 @@ def test_an_output_that_exists_stays_unless_it_is_to_be_replaced_or_continued(st
     file = tmp_path / "s.json"
     file.write_text("mine")
     words = ("cache-sweep", store, "--discount", 0.9, "--device", "cpu", "--sizes", "50%", "--output", file)
-    assert "exists; name another file, or replace it with --overwrite" in refused(*words)
+    assert "exists; continue it, or add sizes, with --resume, or replace it with --overwrite" in refused(*words)
     assert "is no cache sweep" in refused(*words, "--resume")
     assert file.read_text() == "mine"
     assert ooc(*words, "--overwrite").status == 0
