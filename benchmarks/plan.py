@@ -1,6 +1,6 @@
 """Compare what `ooc-mdp plan` says before a solve with what the solve then takes.
 
-Stores of six kinds, caches of several sizes. Of each, the command line plans twice and then solves, in processes of
+Stores of seven kinds, caches of several sizes. Of each, the command line plans twice and then solves, in processes of
 their own: the first plan leaves compiled loops on disk, and does not count. Compared are the peak of memory, the bytes
 of a pass (bytes read / loads x partitions), the seconds of a pass (to load the table once, and to back every state up
 once), and whether passes, backups and seconds of the solve are within what the plan expects.
@@ -33,10 +33,11 @@ KINDS = {
     "car": ("mountain-car", "--grid", "{0},{0}"),
     "pendulum": ("double-pendulum", "--grid", "{0},{0},{0},{0}"),
     "cart-pole": (str(measuring.REPOSITORY / "docs/examples/cart_pole.py"), "--grid", "{0},{0},{0},{0}"),
+    "dubins": (str(measuring.REPOSITORY / "docs/examples/dubins_car.py"), "--grid", "{0},{0},{0}"),
     "random": ("random", "--states", "{0}", "--actions", "4", "--successors", "4", "--seed", "1"),
     "gridworld": ("GW-{0}x4", "--seed", "1"),
 }
-SIZES = "car:400,pendulum:16,cart-pole:16,random:40000,gridworld:300,converted:150"
+SIZES = "car:400,pendulum:16,cart-pole:16,dubins:40,random:40000,gridworld:300,converted:150"
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

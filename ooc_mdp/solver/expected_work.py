@@ -1,6 +1,7 @@
 """How much work a solve is expected to take, before it: passes over the table, and backups of each state.
 
 ended in its trial  ─▶  what it took
+finite horizon      ─▶  at most a pass for each stage
 value iteration     ─▶  at most what the discount says
 other methods       ─▶  least and most of the recorded solves that are most like it
 """
@@ -33,7 +34,8 @@ class ExpectedWork(NamedTuple):
 
 
 def expected_work(table: Table, options: SolveOptions, trial: Solution) -> ExpectedWork | None:
-    """From the trial, where it ended the solve; from the discount, for value iteration; else from recorded solves.
+    """From the trial, where it ended the solve; from the stages, or the discount of value iteration; else from
+    recorded solves.
 
     None where nothing is known: other criteria, exact priorities, caches smaller than those of recorded solves.
 
@@ -46,13 +48,23 @@ def expected_work(table: Table, options: SolveOptions, trial: Solution) -> Expec
         passes, backups = done.loads_per_partition, done.backups / done.n_states
         basis = f"the trial, in which the solve ended ({trial.outcome.value})"
         return ExpectedWork((passes, passes), (backups, backups), basis)
+    cache = done.cache_bytes / max(done.table_bytes, 1)
+    if "stages" in options.question.parameters:
+        return _of_stages(options.question.parameters["stages"], cache)
     if options.question.name != "discounted" or options.exact_priorities:
         return None
-    cache = done.cache_bytes / max(done.table_bytes, 1)
     if options.effective_method == "vi":
         return _of_value_iteration(table, options, cache)
     p = table.n_partitions
     return _of_recorded_solves((table.facts.coupling.mass.size - p) / p, cache, options.discount)
+
+
+def _of_stages(stages: int, cache: float) -> ExpectedWork:
+    """Each stage backs every state up once, and loads the table at most once."""
+    most = 1.0 if cache >= 1 else float(stages)
+    return ExpectedWork(
+        (1.0, most), (float(stages), float(stages)), "the horizon: a backup of every state in each stage"
+    )
 
 
 def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> ExpectedWork:

@@ -1,7 +1,8 @@
 """Solves that were recorded, for plans of others: `benchmarks/plan.py --record`.
 
 Of the method auto with its default target, on the CPU, of stores of 100 partitions: a mountain car, a double pendulum,
-a cart-pole, a gridworld, a random MDP, and a model of rooms converted from PRISM's format, each in two sizes.
+a cart-pole, a Dubins car, a gridworld, a random MDP, and a model of rooms converted from PRISM's format, each in two
+sizes.
 """
 
 from __future__ import annotations
@@ -100,6 +101,30 @@ RECORDED = (
     Recorded("cart-pole", 331776, 10, 0.22, 0.99, 8.77, 2564.2),
     Recorded("cart-pole", 331776, 10, 0.5, 0.99, 5.94, 2570.4),
     Recorded("cart-pole", 331776, 10, 1.0, 0.99, 0.92, 2405.7),
+    Recorded("dubins", 64000, 10, 0.1, 0.9, 9.29, 200.8),
+    Recorded("dubins", 64000, 10, 0.22, 0.9, 6.73, 323.1),
+    Recorded("dubins", 64000, 10, 0.5, 0.9, 2.71, 189.3),
+    Recorded("dubins", 64000, 10, 1.0, 0.9, 1.00, 55.4),
+    Recorded("dubins", 64000, 10, 0.1, 0.95, 9.08, 191.8),
+    Recorded("dubins", 64000, 10, 0.22, 0.95, 6.24, 299.7),
+    Recorded("dubins", 64000, 10, 0.5, 0.95, 2.68, 266.1),
+    Recorded("dubins", 64000, 10, 1.0, 0.95, 1.00, 51.2),
+    Recorded("dubins", 64000, 10, 0.1, 0.99, 10.16, 223.8),
+    Recorded("dubins", 64000, 10, 0.22, 0.99, 6.11, 276.9),
+    Recorded("dubins", 64000, 10, 0.5, 0.99, 2.79, 268.4),
+    Recorded("dubins", 64000, 10, 1.0, 0.99, 1.00, 56.1),
+    Recorded("dubins", 343000, 10, 0.1, 0.9, 11.02, 339.2),
+    Recorded("dubins", 343000, 10, 0.22, 0.9, 5.24, 277.5),
+    Recorded("dubins", 343000, 10, 0.5, 0.9, 2.13, 187.1),
+    Recorded("dubins", 343000, 10, 1.0, 0.9, 1.00, 73.0),
+    Recorded("dubins", 343000, 10, 0.1, 0.95, 8.72, 247.6),
+    Recorded("dubins", 343000, 10, 0.22, 0.95, 4.95, 259.8),
+    Recorded("dubins", 343000, 10, 0.5, 0.95, 2.17, 200.7),
+    Recorded("dubins", 343000, 10, 1.0, 0.95, 1.00, 70.5),
+    Recorded("dubins", 343000, 10, 0.1, 0.99, 10.62, 333.2),
+    Recorded("dubins", 343000, 10, 0.22, 0.99, 6.01, 324.8),
+    Recorded("dubins", 343000, 10, 0.5, 0.99, 2.13, 207.5),
+    Recorded("dubins", 343000, 10, 1.0, 0.99, 1.00, 76.1),
     Recorded("random", 40000, 99, 0.1, 0.9, 5.24, 94.8),
     Recorded("random", 40000, 99, 0.1, 0.95, 5.91, 136.2),
     Recorded("random", 40000, 99, 0.1, 0.99, 5.58, 161.5),

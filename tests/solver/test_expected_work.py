@@ -50,6 +50,14 @@ def test_a_cache_that_holds_the_table_loads_it_once(table):
     assert found[:2] == ((1.0, 1.0), (1.0, 15.0))
 
 
+def test_a_finite_horizon_loads_the_table_at_most_once_for_each_stage(table):
+    asked = ooc_mdp.FiniteHorizon(5)
+    assert expected_work(table, SolveOptions(asked), with_cache(table, 0.5))[:2] == ((1.0, 5.0), (5.0, 5.0))
+    assert expected_work(table, SolveOptions(asked), with_cache(table, 1.0))[:2] == ((1.0, 1.0), (5.0, 5.0))
+    done = ooc_mdp.solve(table, asked, cache="50%", device="cpu").statistics
+    assert (done.loads_per_partition <= 5, done.backups) == (True, 5 * done.n_states)
+
+
 def recorded(monkeypatch, *solves: Recorded) -> None:
     monkeypatch.setattr(module, "RECORDED", solves)
 
@@ -90,7 +98,7 @@ def test_the_coupling_is_how_many_partitions_are_read_and_not_which_share(monkey
     [
         (SolveOptions(0.5), 0.05),
         (SolveOptions(0.5, priority="exact-h2"), 0.5),
-        (SolveOptions(ooc_mdp.FiniteHorizon(5)), 0.5),
+        (SolveOptions(ooc_mdp.TotalReward()), 0.5),
     ],
 )
 def test_nothing_is_expected_where_nothing_is_known(options, cache, table):
