@@ -28,7 +28,7 @@ NOT_INCLUDED = (
     "an accelerator: these solves are on the CPU",
 )
 RANGES = ("passes", "backups_per_state", "seconds")
-"""What a plan expects of the solve, at least and at most."""
+"""What a plan expects of the solve: at least, as a rule and at most."""
 KINDS = {
     "car": ("mountain-car", "--grid", "{0},{0}"),
     "pendulum": ("double-pendulum", "--grid", "{0},{0},{0},{0}"),
@@ -168,7 +168,7 @@ def outside(number: float, planned: Sequence[float] | None) -> float | None:
     """The factor by which a number is above the most, or below the least, that was planned; 1 within."""
     if planned is None:
         return None
-    least, most = planned
+    least, _, most = planned
     return max(1.0, number / most, least / number)
 
 
@@ -191,8 +191,12 @@ def show(solves: list[dict[str, Any]]) -> None:
 
 
 def beside(number: float, planned: Sequence[float] | None) -> str:
-    """What was measured, and in brackets what was planned."""
-    return f"{number:.3g} (?)" if planned is None else f"{number:.3g} ({planned[0]:.3g} to {planned[1]:.3g})"
+    """What was measured, and in brackets what was planned as a rule, at least and at most."""
+    return (
+        f"{number:.3g} (?)"
+        if planned is None
+        else f"{number:.3g} ({planned[1]:.3g}, {planned[0]:.3g} to {planned[2]:.3g})"
+    )
 
 
 def print_record(solves: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ooc_mdp.options import format_bytes
@@ -68,19 +69,20 @@ def _pass(figures: dict[str, Any]) -> str:
 def _expected(figures: dict[str, Any]) -> str:
     if figures["passes"] is None:
         return "the number of passes of this method is not known before the solve"
-    passes, backups = (_numbers(*figures[name]) for name in ("passes", "backups_per_state"))
-    time = "" if figures["seconds"] is None else f": {_between(*figures['seconds'])}"
-    return f"{passes} passes over the table and {backups} backups per state{time}; from {figures['basis']}"
+    passes, backups = (_spread(_number, figures[name]) for name in ("passes", "backups_per_state"))
+    time = "" if figures["seconds"] is None else f": {_spread(format_seconds, figures['seconds'])}"
+    return f"{passes} passes over the table, {backups} backups per state{time}; from {figures['basis']}"
 
 
-def _numbers(least: float, most: float) -> str:
-    low, high = (f"{float(f'{number:.3g}'):,.10g}" for number in (least, most))
-    return low if low == high else f"{low} to {high}"
+def _number(number: float) -> str:
+    """Three digits of it."""
+    return f"{float(f'{number:.3g}'):,.10g}"
 
 
-def _between(least: float, most: float) -> str:
-    low, high = format_seconds(least), format_seconds(most)
-    return low if low == high else f"{low.removesuffix(high.rpartition(' ')[2]).rstrip()} to {high}"
+def _spread(text_of: Callable[[float], str], numbers: Sequence[float]) -> str:
+    """What a number is as a rule, and in brackets least and most."""
+    least, usual, most = (text_of(number) for number in numbers)
+    return usual if least == most else f"{usual} ({least} to {most})"
 
 
 def print_generation(figures: dict[str, Any], command: str) -> None:

@@ -9,25 +9,29 @@ other methods       ─▶  least and most of the recorded solves that are most 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from statistics import median
 from typing import NamedTuple
 
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver.recorded_solves import RECORDED, Recorded
+from ooc_mdp.solver.recorded_solves import RECORDED
 
 __all__ = ["ExpectedWork", "expected_work"]
 
 _RELATIVE_TARGET = 1e-4
 """Of the value range: the error that is proved where none is asked for."""
+_COUPLINGS = 6, 16
+"""Others that a partition reads: fewer are neighbours on a plane, more what partitions of a dense model read."""
 
 
 class ExpectedWork(NamedTuple):
-    """What a solve is expected to take, at least and at most; no bound of either is proved."""
+    """What a solve is expected to take: at least, as a rule, and at most. Nothing of it is proved."""
 
-    passes: tuple[float, float]
+    passes: tuple[float, float, float]
     """Loads over the number of partitions."""
-    backups: tuple[float, float]
+    backups: tuple[float, float, float]
     """Of each state, on average."""
     basis: str
     """What the numbers come from."""
@@ -47,7 +51,7 @@ def expected_work(table: Table, options: SolveOptions, trial: Solution) -> Expec
     if trial.outcome not in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED):
         passes, backups = done.loads_per_partition, done.backups / done.n_states
         basis = f"the trial, in which the solve ended ({trial.outcome.value})"
-        return ExpectedWork((passes, passes), (backups, backups), basis)
+        return ExpectedWork((passes, passes, passes), (backups, backups, backups), basis)
     cache = done.cache_bytes / max(done.table_bytes, 1)
     if "stages" in options.question.parameters:
         return _of_stages(options.question.parameters["stages"], cache)
@@ -62,9 +66,7 @@ def expected_work(table: Table, options: SolveOptions, trial: Solution) -> Expec
 def _of_stages(stages: int, cache: float) -> ExpectedWork:
     """Each stage backs every state up once, and loads the table at most once."""
     most = 1.0 if cache >= 1 else float(stages)
-    return ExpectedWork(
-        (1.0, most), (float(stages), float(stages)), "the horizon: a backup of every state in each stage"
-    )
+    return ExpectedWork((1.0, most, most), (float(stages),) * 3, "the horizon: a backup of every state in each stage")
 
 
 def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> ExpectedWork:
@@ -81,35 +83,33 @@ def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> Ex
     else:
         most = 1.0 + math.ceil(math.log(left) / math.log(discount))
         basis = f"the discount: {most:.0f} sweeps multiply the largest possible error by {left:.1e}"
-    passes = 1.0, 1.0 if cache >= 1 else most
-    return ExpectedWork(passes, (1.0, most * options.sweeps_per_visit), basis)
+    passes, backups = 1.0 if cache >= 1 else most, most * options.sweeps_per_visit
+    return ExpectedWork((1.0, passes, passes), (1.0, backups, backups), basis)
 
 
 def _of_recorded_solves(partitions_read: float, cache: float, discount: float) -> ExpectedWork | None:
-    """Of those with the nearest coupling, of these the next smaller cache, and of these the nearest discount.
+    """Of those with few, some or many partitions read, the next smaller cache, and the nearest discount.
 
     Parameters
     ----------
     partitions_read : others that a partition reads on average.
     cache : share of the table that the cache holds.
     """
-
-    def distance(solve: Recorded) -> tuple[float, float, float]:
-        coupling = abs(math.log(solve.partitions_read / max(partitions_read, 1.0)))
-        return coupling, cache - solve.cache, abs(math.log((1 - solve.discount) / (1 - discount)))
-
-    smaller = [each for each in RECORDED if each.cache <= cache]
-    if not smaller:
+    coupling = bisect_right(_COUPLINGS, partitions_read)
+    alike = [x for x in RECORDED if bisect_right(_COUPLINGS, x.partitions_read) == coupling and x.cache <= cache]
+    if not alike:
         return None
-    nearest = min(smaller, key=distance)
-    found = [each for each in smaller if distance(each) == distance(nearest)]
+    nearest = min(alike, key=lambda x: (cache - x.cache, abs(math.log((1 - x.discount) / (1 - discount)))))
+    found = [each for each in alike if (each.cache, each.discount) == (nearest.cache, nearest.discount)]
+    read = (f"fewer than {_COUPLINGS[0]}", "{} to {}".format(*_COUPLINGS), f"more than {_COUPLINGS[1]}")[coupling]
     return ExpectedWork(
-        _range([each.passes for each in found]),
-        _range([each.backups for each in found]),
+        _spread([each.passes for each in found]),
+        _spread([each.backups for each in found]),
         f"{len(found)} recorded solves with discount {nearest.discount}, a cache of {nearest.cache:.0%} and partitions "
-        f"that read {nearest.partitions_read} others",
+        f"that read {read} others",
     )
 
 
-def _range(numbers: list[float]) -> tuple[float, float]:
-    return min(numbers), max(numbers)
+def _spread(numbers: list[float]) -> tuple[float, float, float]:
+    """Least, median and most."""
+    return min(numbers), median(numbers), max(numbers)

@@ -80,13 +80,15 @@ class SolveForecast:
         return self.load_seconds + self.sweep_seconds
 
     @property
-    def seconds(self) -> tuple[float, float] | None:
-        """Least and most seconds of the solve, by the expected work; None where that is not known."""
+    def seconds(self) -> tuple[float, float, float] | None:
+        """Of the solve, by the expected work: at least, as a rule, and at most; None where that is not known."""
         if self.expected is None or self.load_seconds is None or self.sweep_seconds is None:
             return None
-        loading, sweeping = self.load_seconds, self.sweep_seconds
-        least, most = zip(self.expected.passes, self.expected.backups, strict=True)
-        return least[0] * loading + least[1] * sweeping, most[0] * loading + most[1] * sweeping
+        least, usual, most = (
+            passes * self.load_seconds + backups * self.sweep_seconds
+            for passes, backups in zip(self.expected.passes, self.expected.backups, strict=True)
+        )
+        return least, usual, most
 
     @property
     def memory_bytes(self) -> int:

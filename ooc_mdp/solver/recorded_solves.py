@@ -1,8 +1,8 @@
 """Solves that were recorded, for plans of others: `benchmarks/plan.py --record`.
 
-Of the method auto with its default target, on the CPU, of stores of 100 partitions: a mountain car, a double pendulum,
-a cart-pole, a Dubins car, a gridworld, a random MDP, and a model of rooms converted from PRISM's format, each in two
-sizes.
+Of the method auto with its default target, on the CPU, of stores of 100 partitions: a mountain car, a single and a
+double pendulum, a cart-pole, a Dubins car, a gridworld, a random MDP, and a model of rooms converted from PRISM's
+format, each in two sizes.
 """
 
 from __future__ import annotations
@@ -197,4 +197,25 @@ RECORDED = (
     Recorded("converted", 360000, 2, 1.0, 0.9, 1.00, 49.6),
     Recorded("converted", 360000, 2, 1.0, 0.95, 1.00, 72.3),
     Recorded("converted", 360000, 2, 1.0, 0.99, 1.00, 216.0),
+    Recorded("single-pendulum", 90000, 3, 0.1, 0.9, 9.86, 595.1),
+    Recorded("single-pendulum", 90000, 3, 0.1, 0.95, 16.21, 1005.2),
+    Recorded("single-pendulum", 90000, 3, 0.1, 0.99, 9.45, 2412.3),
+    Recorded("single-pendulum", 90000, 3, 0.22, 0.9, 11.70, 1031.8),
+    Recorded("single-pendulum", 90000, 3, 0.22, 0.95, 10.15, 1605.0),
+    Recorded("single-pendulum", 90000, 3, 0.22, 0.99, 9.19, 2652.5),
+    Recorded("single-pendulum", 90000, 3, 0.5, 0.9, 7.26, 1737.7),
+    Recorded("single-pendulum", 90000, 3, 0.5, 0.95, 4.19, 2238.7),
+    Recorded("single-pendulum", 90000, 3, 0.5, 0.99, 5.39, 2625.2),
+    Recorded("single-pendulum", 90000, 3, 1.0, 0.9, 1.00, 2191.3),
+    Recorded("single-pendulum", 90000, 3, 1.0, 0.95, 1.00, 2393.2),
+    Recorded("single-pendulum", 90000, 3, 1.0, 0.99, 1.00, 2975.5),
+    Recorded("single-pendulum", 810000, 3, 0.1, 0.9, 10.17, 1575.7),
+    Recorded("single-pendulum", 810000, 3, 0.1, 0.95, 12.31, 2422.6),
+    Recorded("single-pendulum", 810000, 3, 0.1, 0.99, 16.59, 3868.2),
+    Recorded("single-pendulum", 810000, 3, 0.22, 0.9, 14.23, 2599.6),
+    Recorded("single-pendulum", 810000, 3, 0.22, 0.95, 12.72, 2983.3),
+    Recorded("single-pendulum", 810000, 3, 0.22, 0.99, 13.00, 6072.2),
+    Recorded("single-pendulum", 810000, 3, 0.5, 0.9, 6.15, 2764.9),
+    Recorded("single-pendulum", 810000, 3, 0.5, 0.95, 7.80, 4520.5),
+    Recorded("single-pendulum", 810000, 3, 0.5, 0.99, 15.84, 7938.4),
 )

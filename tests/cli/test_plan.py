@@ -42,14 +42,23 @@ def test_plan_names_the_memory_that_a_change_of_the_method_takes(place):
     assert "beside the memory plan, if the solve comes to it: a change to policy iteration " in ran.err
 
 
-def test_expected_work_is_shown_in_digits_and_one_unit(capsys, place):
+def test_expected_work_is_shown_in_digits(capsys, place):
     figures = plan(place / "maze.store", 0.9, device="cpu").summary()
-    work = {"passes": [8.19, 11.9], "backups_per_state": [48.44, 2552.8], "seconds": [12.2, 20.3], "basis": "solves"}
-    print_forecast({**figures, **work}, "ooc-mdp solve maze.store")
-    assert (
-        "8.19 to 11.9 passes over the table and 48.4 to 2,550 backups per state: 12.2 to 20.3 seconds; from solves\n"
-        in capsys.readouterr().out
+    work = {
+        "passes": [8.19, 9.0, 11.9],
+        "backups_per_state": [48.44, 1500.0, 2552.8],
+        "seconds": [12.2, 17.0, 130.0],
+        "basis": "solves",
+    }
+    expected = (
+        "9 (8.19 to 11.9) passes over the table, 1,500 (48.4 to 2,550) backups per state: "
+        "17.0 seconds (12.2 seconds to 2.2 minutes); from solves\n"
     )
+    print_forecast({**figures, **work}, "ooc-mdp solve maze.store")
+    assert expected in capsys.readouterr().out
+    known = {name: [numbers[0]] * 3 for name, numbers in work.items() if name != "basis"}
+    print_forecast({**figures, **known, "basis": "the trial"}, "ooc-mdp solve maze.store")
+    assert "8.19 passes over the table, 48.4 backups per state: 12.2 seconds; from" in capsys.readouterr().out
 
 
 def test_plan_of_a_problem_shows_what_its_store_will_take(tmp_path, monkeypatch):
