@@ -34,7 +34,7 @@ from ooc_mdp.arguments import (
     with_keywords,
 )
 from ooc_mdp.array_tables import from_arrays, is_array, open_model, rewards_apart
-from ooc_mdp.criteria import QUESTIONS, question_of
+from ooc_mdp.criteria import IN_PYTHON, QUESTIONS, question_of
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.criterion import EVALUATED, Criterion, criterion_of, record_of
@@ -80,6 +80,7 @@ def _opened(table: Any, rewards: Any = None) -> Table:
     SolveKeywords,
     documentation(SolveOptions, RunOptions, ClusterOptions),
     {each.name: each.default for each in options_in(SolveOptions, RunOptions, ClusterOptions)},
+    IN_PYTHON,
 )
 @check_types(
     table=MODEL,

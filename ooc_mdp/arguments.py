@@ -126,7 +126,10 @@ def check_types(**kinds: Kind) -> Callable[[Function], Function]:
 
 
 def with_keywords(
-    keywords: Any, documentation: str, defaults: Mapping[str, Any] | None = None
+    keywords: Any,
+    documentation: str,
+    defaults: Mapping[str, Any] | None = None,
+    remedies: Mapping[str, str] | None = None,
 ) -> Callable[[Function], Function]:
     """List keywords in a function's signature and docstring in place of its ``**`` parameter, and refuse all others.
 
@@ -135,6 +138,7 @@ def with_keywords(
     keywords : the TypedDict with which the function annotates its ``**`` parameter.
     documentation : of the keywords, which replaces the docstring's line of that parameter.
     defaults : of the keywords by name; None for those that are absent.
+    remedies : what to give in place of other keywords, by name.
     """
 
     def decorate(function: Function) -> Function:
@@ -151,6 +155,7 @@ def with_keywords(
                 if name not in known:
                     likely = difflib.get_close_matches(name, known, 1)
                     hint = f"; did you mean {likely[0]!r}?" if likely else ""
+                    hint = f"; {remedies[name]}" if remedies and name in remedies else hint
                     raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
             return function(*arguments, **given)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ooc_mdp.solver.verify import Verification
     from ooc_mdp.store.result import Result
 
-__all__ = ["QUESTIONS", "Question", "asked_criterion", "question_of", "recorded_option"]
+__all__ = ["IN_PYTHON", "QUESTIONS", "Question", "asked_criterion", "question_of", "recorded_option"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ QUESTIONS: dict[str, Question] = {
     )
 }
 """By the criterion's name, in the order in which the command line lists them."""
+IN_PYTHON = {
+    kind.flags[0].name: f"give the criterion {kind.__name__}(...)"
+    for kind in (question.criterion for question in QUESTIONS.values())
+}
+"""What Python takes in place of the flag that asks for a criterion, by the flag's name."""
 
 
 def question_of(record: Mapping[str, Any]) -> Question:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ooc_mdp.arguments import FUNCTION, POLICY, TABLE, check_types, maybe, with_keywords
 from ooc_mdp.array_tables import open_model
-from ooc_mdp.criteria import QUESTIONS
+from ooc_mdp.criteria import IN_PYTHON, QUESTIONS
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.criterion import Criterion, criterion_of, record_of
 from ooc_mdp.option_fields import documentation, options_in
@@ -39,6 +39,7 @@ TRIAL_SECONDS = 0.5
     SolveKeywords,
     documentation(SolveOptions, RunOptions, ClusterOptions),
     {each.name: each.default for each in options_in(SolveOptions, RunOptions, ClusterOptions)},
+    IN_PYTHON,
 )
 @check_types(table=TABLE, policy=maybe(POLICY), note=maybe(FUNCTION))
 def plan(

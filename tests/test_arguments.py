@@ -182,6 +182,17 @@ def test_an_unknown_keyword_of_solve_is_refused_with_the_nearest_one(place: Path
         ooc_mdp.solve(place / "s", discount=0.9, methd="vi")  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("name", "criterion"),
+    [("horizon", "FiniteHorizon"), ("average", "AverageReward"), ("total", "TotalReward"), ("goal", "Reachability")],
+)
+def test_a_criterion_that_is_given_as_on_the_command_line_is_named(place: Path, name: str, criterion: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"unexpected keyword argument '{name}'; give the criterion {criterion}\(\.\.\.\)"
+    ):
+        ooc_mdp.solve(place / "s", **{name: 4})
+
+
 def test_the_signature_and_docstring_of_solve_show_every_option_with_its_default_and_help() -> None:
     parameters, said = inspect.signature(ooc_mdp.solve).parameters, inspect.getdoc(ooc_mdp.solve)
     assert said is not None
