@@ -125,30 +125,35 @@ class Stager:
         unused = self._cache.room(self._cache.place_of(partition))
         return self._size(partition) <= unused and self.prefetch(partition)
 
-    def prefetch_in_order(self, order: IntArray, begin: int = 0) -> None:
+    def prefetch_in_order(self, order: IntArray, begin: int = 0, waiting: int = 0) -> None:
         """Start to load the first of an order and, as threads are free, the next; advise the system of later ones.
 
-        As many loads wait for a thread as there are threads: none should be idle while the caller sweeps what has
-        arrived. Room for one is never made by evicting another that comes before it.
+        Room for one is never made by evicting another that comes before it.
 
         Parameters
         ----------
         begin : so many of the first are resident already.
+        waiting : so many loads may wait for a thread.
         """
-        end = begin + 2 * self.depth + 1
+        end = begin + self.depth + waiting + 1
         first, later = order[:end].tolist(), order[end : end + READAHEAD]
         self.readahead(later.tolist())
         place = {partition: i for i, partition in enumerate(first)}
         for i, partition in enumerate(first[begin:], begin):
-            if i > 0 and self.free_slots() + self.depth <= 0:
+            if i > 0 and self.free_slots() + waiting <= 0:
                 break
             if partition not in self._cache:
-                self.prefetch(partition, lambda other, i=i: place.get(other, i) < i, self.depth)  # type: ignore[misc]
+                self.prefetch(partition, lambda other, i=i: place.get(other, i) < i, waiting)  # type: ignore[misc]
 
-    def load_in_order(self, order: IntArray, count: int) -> None:
-        """Load the first of an order, and so many as far as there is room for all of them; the next are under way."""
+    def load_in_order(self, order: IntArray, count: int, waiting: int = 0) -> None:
+        """Load the first of an order, and so many as far as there is room for all of them; the next are under way.
+
+        Parameters
+        ----------
+        waiting : so many loads may wait for a thread.
+        """
         for i, partition in enumerate(order[:count].tolist()):
-            self.prefetch_in_order(order, i)
+            self.prefetch_in_order(order, i, waiting)
             if i > 0 and partition not in self._cache:
                 break
             self.load(partition)
