@@ -339,10 +339,7 @@ class Backend(Protocol):
         ...
 
     def prepare(self, table: PartitionTable) -> Any:
-        """What of decoding can be done on any thread, while others sweep: its result is for `admit` only.
-
-        The table's arrays are the backend's from here on, and may change.
-        """
+        """What of decoding can be done on any thread, while others sweep: its result is for `admit` only."""
         ...
 
     def admit(self, prepared: Any) -> Resident:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 from accounting import disturb, settle, swept
@@ -58,7 +56,7 @@ class Work:
             sign=self.sign,
         )
         self.backend.start(model, self.backend.layout(model, Needs()), self.values, self.policy)
-        self.residents = [self.backend.admit(self.backend.prepare(copy.deepcopy(t))) for t in self.tables]
+        self.residents = [self.backend.admit(self.backend.prepare(t)) for t in self.tables]
 
     def visit(self, p: int, limits: SweepLimits) -> None:
         report, one = self.backend.sweep([self.residents[p]], limits).report(), np.array([p])

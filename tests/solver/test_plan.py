@@ -124,7 +124,7 @@ def test_a_plan_names_what_may_come_later(method: str, epsilon: float, names: li
         memory = plan_solve(store, options, backend, facts, writes=False).memory
     assert list(memory.later) == names
     assert all(size > 50 * store.n_states for size in memory.later.values())
-    assert ("if it comes to it" in memory.describe()) == bool(names)
+    assert ("if the solve comes to it" in memory.describe()) == bool(names)
 
 
 def test_triangular_solves_may_come_later_where_partitions_read_everything(tmp_path: Path) -> None:

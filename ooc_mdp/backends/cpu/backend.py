@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +190,8 @@ class CpuBackend(HostValues):
 
         self._loop_model = Model(float(facts.discount), float(facts.sign))
         self._read = None if loader is None else self._reader(loader)
+        self._owns_tables = loader is not None and loader.read_into is not None
+        """Whether arrays of tables that are read are in this backend's memory, so that it may change them."""
 
     def _shared(self) -> Shared:
         """What threads work on; `commit` exchanges values."""
@@ -214,12 +217,17 @@ class CpuBackend(HostValues):
         """Read partition p into memory of the cache."""
         assert self._read is not None  # a loader was given to `start`
         table, n_bytes = self._read(p)
-        return self.prepare(table), n_bytes
+        return self._resident(table, self._owns_tables), n_bytes
 
     def prepare(self, table: PartitionTable) -> Resident:
-        """Keep the decoded arrays; durations become discounts in place of themselves."""
+        """Keep the decoded arrays, and discounts beside them."""
+        return self._resident(table, False)
+
+    def _resident(self, table: PartitionTable, owned: bool) -> Resident:
+        """A table as sweeps read it, with discounts for durations: in their place, where the table is owned."""
         swept, global_successors = swept_table(table)
-        discounts = discounts_of(self._facts.discount, swept.durations, out=swept.durations)
+        discounts = discounts_of(self._facts.discount, swept.durations, out=swept.durations if owned else None)
+        swept = replace(swept, durations=discounts)
         if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:
             swept, discounts = in_one_piece(swept, discounts, self._small_tables)
         row = describe(swept, discounts, global_successors)

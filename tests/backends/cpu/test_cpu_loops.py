@@ -79,7 +79,7 @@ def backend(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.Mo
 
 def prepared(backend: CpuBackend, table: PartitionTable):
     """The table, resident; its arrays are copied, since a backend may change them."""
-    wide = replace(table, successors=table.successors.astype(np.uint32), durations=table.durations.copy())
+    wide = replace(table, successors=table.successors.astype(np.uint32))
     return backend.admit(backend.prepare(wide))
 
 

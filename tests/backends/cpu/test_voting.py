@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import get_args
 
@@ -145,7 +144,7 @@ def test_along_a_corridor_the_voted_order_needs_two_sweeps_where_memory_order_ne
     sweeps = {}
     for order in ORDERS:
         backend = backend_for(table, order, shape, 0.5)
-        resident = backend.admit(backend.prepare(copy.deepcopy(table)))
+        resident = backend.admit(backend.prepare(table))
         sweeps[order] = int(backend.sweep([resident], SweepLimits(0.0, 10 * n, -1.0)).report().sweeps[0])
         np.testing.assert_array_equal(backend.values(), 0.5 ** np.arange(n - 1, -1, -1))
     assert sweeps == {"forward": n + 1, "alternating": 3, "voted": 2}  # the last one changes nothing
