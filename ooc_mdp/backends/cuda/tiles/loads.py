@@ -306,6 +306,7 @@ class TileLoader:
         """Say what the device found, and let the pipeline's next load begin without it."""
         undecoded = None if self._decoder is None else self._decoder.describe_faults(pipeline.error_words[1:3])
         pipeline.stream.clear(pipeline.faults, 4 * _FAULTS)
+        pipeline.stream.wait()  # larger slots may follow, for which everything here is freed
         if undecoded is not None:
             raise StoreError(f"{undecoded}; convert again")
         if pipeline.error_words[3]:
