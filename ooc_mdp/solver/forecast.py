@@ -135,13 +135,13 @@ def seconds_of_work(done: SolveStatistics) -> tuple[float | None, float | None]:
 def _loads_of_a_pass(facts: TableFacts, trial: Solution) -> FloatArray | None:
     """float64 [P]; how often each partition is loaded in a pass, where that is not once.
 
-    P-EVA loads those more often whose values more others read: theirs change more often, too.
+    P-EVA loads those more often that read more others, since more changes reach them.
     """
     done = trial.statistics
     if "p-eva" not in trial.method or done.cache_bytes >= done.table_bytes:
         return None
-    readers = np.diff(facts.coupling.ptr).astype(np.float64)
-    loads: FloatArray = readers / readers.mean()
+    partitions_read = np.diff(facts.coupling.ptr).astype(np.float64)
+    loads: FloatArray = partitions_read / partitions_read.mean()
     return loads
 
 

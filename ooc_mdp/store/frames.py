@@ -88,8 +88,7 @@ class FrameChunk(NamedTuple):
 class FrameReader:
     """Reads frames of partitions again and again: what their headers say is found out the first time.
 
-    A partition's files are the same each time, as their checksums show, so that its frames need not be looked at again:
-    a load of ten fields takes 20 us of the interpreter in place of 140.
+    A partition's files are the same each time, as their checksums show, so that its headers need not be read again.
 
     Parameters
     ----------

@@ -105,11 +105,15 @@ def _table_bytes(facts: ModelFacts) -> int:
     return facts.largest_table_bytes + (len(TABLE_FIELDS) + 1) * ALIGNMENT
 
 
+def _load_bytes(facts: ModelFacts) -> tuple[int, int]:
+    """Bytes of the device that one load takes: scratch, and frames."""
+    decoder, table = _decoder(facts), _table_bytes(facts)
+    return (table, 0) if decoder is None else (max(table, decoder.scratch_bytes), decoder.buffer_bytes)
+
+
 def _pipeline_bytes(facts: ModelFacts) -> int:
-    """Of the device, for one load at a time."""
-    decoder, scratch, frames = _decoder(facts), _table_bytes(facts), 0
-    if decoder is not None:
-        scratch, frames = max(scratch, decoder.scratch_bytes), decoder.buffer_bytes
+    """Bytes of the device for one load at a time."""
+    scratch, frames = _load_bytes(facts)
     return aligned(scratch) + aligned(frames) + 3 * ALIGNMENT
 
 
@@ -177,13 +181,11 @@ class TileLoader:
         small = self._device.allocate(2 * ALIGNMENT)
         faults = small + ALIGNMENT
         stream.clear(faults, 4 * _FAULTS)
-        scratch, decoder = _table_bytes(self._facts), self._decoder
-        frames = 0
-        if decoder is not None:
-            scratch, frames = max(scratch, decoder.scratch_bytes), self._device.allocate(decoder.buffer_bytes)
+        scratch_bytes, frames_bytes = _load_bytes(self._facts)
+        frames = self._device.allocate(frames_bytes) if frames_bytes else 0
+        scratch = self._device.allocate(scratch_bytes)
         host = self._device.pinned(2 * ALIGNMENT)
         error_words = host[ALIGNMENT:].view(np.uint32)[:_FAULTS]
-        scratch = self._device.allocate(scratch)
         table, partition, slot = np.array(0, np.uint64), np.array(0, np.int32), np.array(0, np.uint64)
         load = self._engine, table, partition, slot
         with_faults = *load, np.uint64(faults)
