@@ -75,7 +75,7 @@ def _expected(figures: dict[str, Any]) -> str:
 
 
 def _number(number: float) -> str:
-    """Three digits of it."""
+    """A number to three digits, in full."""
     return f"{float(f'{number:.3g}'):,.10g}"
 
 

@@ -138,12 +138,11 @@ class Stager:
         end = begin + self.depth + waiting + 1
         first, later = order[:end].tolist(), order[end : end + READAHEAD]
         self.readahead(later.tolist())
-        place = {partition: i for i, partition in enumerate(first)}
         for i, partition in enumerate(first[begin:], begin):
             if i > 0 and self.free_slots() + waiting <= 0:
                 break
             if partition not in self._cache:
-                self.prefetch(partition, lambda other, i=i: place.get(other, i) < i, waiting)  # type: ignore[misc]
+                self.prefetch(partition, frozenset(first[:i]).__contains__, waiting)
 
     def load_in_order(self, order: IntArray, count: int, waiting: int = 0) -> None:
         """Load the first of an order, and so many as far as there is room for all of them; the next are under way.
