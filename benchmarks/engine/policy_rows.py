@@ -40,8 +40,9 @@ from ooc_mdp.options import format_bytes
 from ooc_mdp.store import Store
 
 WAYS = {
-    "sweeps": EvaluationOptions(worth_solving=math.inf),
-    "solver": EvaluationOptions(worth_solving=0),
+    "sweeps": EvaluationOptions(worth_mixing=math.inf),
+    "mixing": EvaluationOptions(worth_mixing=0, patience=math.inf),
+    "solver": EvaluationOptions(worth_mixing=0, patience=0),
     "chosen": EvaluationOptions(),
 }
 CASES = (

@@ -224,7 +224,7 @@ def test_a_state_without_actions_is_named_by_a_device(tmp_path: Path, monkeypatc
 
 
 def test_a_budget_of_the_device_is_kept_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    budget, device = 200_000, EmulatedDevice()
+    budget, device = 400_000, EmulatedDevice()
     monkeypatch.setattr(engine, "gain_backend", lambda _: DeviceGains(device))
     peak, allocate = [0], device.allocate
 

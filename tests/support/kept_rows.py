@@ -23,9 +23,10 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.store import Store
 
 DISCOUNT = 0.95
-SWEEPING = EvaluationOptions(worth_solving=math.inf)
-SOLVING = EvaluationOptions(worth_solving=0)
-WAYS = pytest.mark.parametrize("options", [SWEEPING, SOLVING], ids=["sweeps", "solver"])
+SWEEPING = EvaluationOptions(worth_mixing=math.inf)
+MIXING = EvaluationOptions(worth_mixing=0, patience=math.inf)
+SOLVING = EvaluationOptions(worth_mixing=0, patience=0)
+WAYS = pytest.mark.parametrize("options", [SWEEPING, MIXING, SOLVING], ids=["sweeps", "mixing", "solver"])
 
 
 class Kept:

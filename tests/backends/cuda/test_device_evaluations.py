@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from kept_rows import (
     DISCOUNT,
+    MIXING,
     SOLVING,
     SWEEPING,
     WAYS,
@@ -28,10 +29,11 @@ from tiled_engine import LAYOUTS, STORES, MakeDevice, ShuffledDevice, emulated
 
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.policy.evaluation import DeviceEvaluation, EvaluationOptions
-from ooc_mdp.backends.cuda.policy.layout import RowSizes
+from ooc_mdp.backends.cuda.policy.layout import MIXED, RowSizes
 from ooc_mdp.backends.cuda.policy.rows import DeviceRows
 from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.store import Store
 
 
@@ -161,19 +163,96 @@ def test_rows_go_to_the_host_and_the_solver_goes_without_as_room_shrinks(tmp_pat
             DeviceRows(DeviceGroup([device]), [device.stream()], model, room)
 
 
-def test_the_solver_takes_fewer_products_than_sweeps_where_chains_mix_slowly(
-    stores: Callable[[str], Store], device: MakeDevice
+@pytest.mark.parametrize("options", [EvaluationOptions(), MIXING, SOLVING], ids=["chosen", "mixing", "solver"])
+def test_mixing_and_the_solver_take_fewer_backups_than_sweeps_where_chains_mix_well(
+    options: EvaluationOptions, stores: Callable[[str], Store], device: MakeDevice
 ) -> None:
-    """By itself, as the pace of the first sweeps tells."""
     backups = []
-    for options in (EvaluationOptions(), SWEEPING):
-        kept = Kept(stores("random"), device(), discount=0.999, options=options)
+    for one in (options, SWEEPING):
+        kept = Kept(stores("random"), device(), discount=0.999, options=one)
         kept.improve(range(5))
         found = evaluated(kept.backend, 1e-4, 100_000)
         assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-4
         backups.append(found.backups)
-    solved, swept = backups
-    assert solved < swept / 10
+    faster, swept = backups
+    assert faster < swept / 10
+
+
+def mixed_values(batches: list[tuple[FloatArray, FloatArray]]) -> FloatArray:
+    """Anderson's mixing of batches of sweeps, each values before and after it, as its papers have it."""
+    residuals = [after - before for before, after in batches]
+    last = batches[-1][1]
+    if len(batches) == 1:
+        return last
+    chosen = range(max(1, len(batches) - MIXED), len(batches))
+    of_residuals = np.transpose([residuals[j] - residuals[j - 1] for j in chosen])
+    of_values = np.transpose([batches[j][1] - batches[j - 1][1] for j in chosen])
+    weights = np.linalg.lstsq(of_residuals, residuals[-1], rcond=None)[0]
+    return last - of_values @ weights
+
+
+@pytest.mark.parametrize("name", ["car", "ragged"])
+def test_batches_are_mixed_as_anderson_s_papers_have_it(
+    name: str, stores: Callable[[str], Store], device: MakeDevice
+) -> None:
+    store = stores(name)
+    kept = Kept(store, device(), discount=0.999, options=MIXING)
+    kept.improve(range(store.n_partitions))
+    evaluated(kept.backend, math.inf, 1)
+    rows = kept.backend._rows
+    assert rows is not None
+    work = DeviceEvaluation(rows, 0.0, 10_000, lambda: None)
+    batches: list[tuple[FloatArray, FloatArray]] = []
+    mixed = 0
+    for _ in range(3 + MIXED):
+        before = kept.backend.values()
+        work._mixing.begin_batch()
+        work._sweep(2)
+        after = kept.backend.values()
+        if batches and np.linalg.norm(after - before) >= np.linalg.norm(batches[-1][1] - batches[-1][0]):
+            batches.clear()  # it changed more than the one before
+        batches.append((before, after))
+        work._mixing.mix()
+        size = np.abs(mixed_values(batches) - after).max()
+        assert kept.backend.values() == pytest.approx(mixed_values(batches), abs=1e-3 * size + 1e-12)
+        mixed += size > 0
+    assert mixed >= 3
+
+
+def test_values_that_have_no_products_are_not_mixed(tmp_path: Path, device: MakeDevice) -> None:
+    """Changes that do not come down, and a policy whose values are right from the start."""
+    states = (State((Action(0.0, {1: 1.0}),)), State((Action(0.0, {0: 1.0}),)))
+    kept = Kept(make_store(Case(Model(states), partitions=2), tmp_path / "s"), device(), options=MIXING)
+    kept.backend._memory.upload("values", np.zeros(2))
+    kept.improve([0, 1])
+    evaluated(kept.backend, math.inf, 1)
+    rows = kept.backend._rows
+    assert rows is not None
+    work = DeviceEvaluation(rows, 0.0, 100, lambda: None)
+    for _ in range(4):
+        work._mixing.begin_batch()
+        work._sweep(1)
+        work._mixing.mix()
+    assert (kept.backend.values() == 0.0).all()
+
+
+def test_the_solver_is_tried_when_mixing_has_had_its_time(tmp_path: Path) -> None:
+    """On a ring of 600 states with one reward."""
+    states = tuple(State((Action(float(s == 0), {(s - 1) % 600: 1.0}),)) for s in range(600))
+    store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
+    tried = []
+    for patience in (math.inf, 16.0):
+        options = EvaluationOptions(worth_mixing=0, patience=patience)
+        kept = Kept(store, emulated(), discount=0.9999, options=options)
+        kept.improve(range(4))
+        evaluated(kept.backend, math.inf, 1)
+        rows = kept.backend._rows
+        assert rows is not None
+        work = DeviceEvaluation(rows, 1e-7, 400, lambda: None)
+        work.advance(math.inf)
+        tried.append(math.isfinite(work._missing))
+        assert work._done > 16
+    assert tried == [False, True]
 
 
 def test_an_evaluation_ends_where_rounding_begins_and_at_the_most_sweeps(
@@ -219,7 +298,7 @@ def test_a_solver_that_is_stopped_too_early_leaves_no_values_that_miss_more(tmp_
     """On a cycle with one reward, where an iteration makes things better or worse."""
     states = tuple(State((Action(float(s == 0), {(s + 1) % 60: 1.0}),)) for s in range(60))
     store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
-    options = EvaluationOptions(worth_solving=0, iterations=1, max_stalled=1)
+    options = EvaluationOptions(worth_mixing=0, patience=0, iterations=1, max_stalled=1)
     kept = Kept(store, emulated(), discount=0.98, options=options)
     kept.improve(range(4))
     rows = kept.backend._rows
@@ -249,7 +328,7 @@ def test_an_evaluation_that_is_left_after_every_batch_takes_no_more_products(
     everything = list(range(store.n_partitions))
     sweeps = []
     for seconds in (math.inf, 0.0):
-        kept = Kept(store, device(), discount=discount, options=EvaluationOptions(worth_solving=10))
+        kept = Kept(store, device(), discount=discount, options=EvaluationOptions(worth_mixing=10, patience=0))
         kept.improve(everything)
         others = kept.of_states("second_best", "f8")
         evaluation, before, done = kept.backend.evaluation(1e-8, 10_000), kept.values, False

@@ -247,7 +247,7 @@ def test_the_plan_of_a_group_counts_the_rows_of_each_device(name: str, stores: S
     layout, alone = (
         of.layout(model, Needs(policy_rows=True, free=1 << 26)) for of in (backend, TiledBackend(first, TILE_STATES))
     )
-    sums = 24 * layout_of_rows._MAX_BLOCKS
+    sums = 8 * layout_of_rows.SUMS * layout_of_rows._MAX_BLOCKS
     assert layout.device[ROWS] - sums < 0.5 * (alone.device[ROWS] - sums)
     backend.start(model, layout, None, None)
     backend.open_rows(stores(name).facts.coupling)

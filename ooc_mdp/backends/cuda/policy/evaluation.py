@@ -1,12 +1,15 @@
 """An evaluation of a policy on a device, which can be left at any time and gone on with: the host's side.
 
-    in-place sweeps  ─▶  slow?  ─▶  BiCGSTAB for what is missing  ─▶  better: part of the values  ─▶  sweeps  ─▶  ...
-                                                                      no: nothing, and more sweeps
+    sweeps in place  ─▶  slow?  ─▶  sweeps that are mixed  ─▶  still slow?  ─▶  BiCGSTAB for what is missing
+                                                              better: it is added to the values  ─▶  sweeps  ─▶  ...
+                                                              no: nothing, and more sweeps
 
-Sweeps always get there; a Krylov solver gets there much sooner where chains mix slowly or the discount is near 1, and
-is left alone for a while where it fails. Its vectors and scalars stay on the device however often the host leaves it:
-what it has found so far becomes part of the values if that is better by far, and it continues from there. Values from
-outside that change meanwhile leave it what it solves, with the old ones: the sweeps afterwards see both.
+Sweeps always get there. Where they are slow, mixing finds what they leave (`mixing.py`): it takes half as many sweeps,
+or a tenth of them where chains mix well and the discount is near 1. Where policies go round by many short steps
+neither gets far, and a Krylov solver does; it is left alone for a while where it fails. Its vectors and scalars stay on
+the device however often the host leaves it: what it has found so far becomes part of the values if that is better by
+far, and it continues from there. Values from outside that change meanwhile leave it what it solves, with the old ones:
+the sweeps afterwards see both.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 
 from ooc_mdp.backends.base import Evaluation
 from ooc_mdp.backends.cuda.policy.layout import MAX_SWEEPS
+from ooc_mdp.backends.cuda.policy.mixing import Mixing
 
 if TYPE_CHECKING:
     from ooc_mdp.backends.cuda.policy.rows import DeviceRows
@@ -38,11 +42,13 @@ each change of values counts against the gaps of actions, whether or not the nex
 class EvaluationOptions:
     """By what an evaluation chooses between sweeps and the solver."""
 
-    first_sweeps: int = 8
-    """After which the pace is looked at."""
-    worth_solving: float = 40.0
-    """Sweeps still to go, as the pace tells, from which on the solver is tried (infinity: never): its iterations cost
-    about four sweeps each, and where sweeps have 40 left it needs some 5 to 10."""
+    batch: int = 8
+    """Sweeps between two looks at their pace, and between two mixes."""
+    worth_mixing: float = 24.0
+    """Sweeps still to go, as the pace tells, from which on they are mixed (infinity: never)."""
+    patience: float = 300.0
+    """Sweeps after which the solver is tried. An iteration costs about three of them; it needs some 50 to 100
+    iterations, in the first of which its residuals only grow."""
     iterations: int = 4
     """Of the solver between two looks of the host."""
     max_stalled: int = 12
@@ -69,6 +75,7 @@ class DeviceEvaluation:
         """Sweeps and products, in all and at the last report."""
         self._change = math.inf
         """Largest change of the last sweep."""
+        self._mixing = Mixing(rows.launches, rows.value_bytes)
         self._solving = False
         self._missing = self._residual = math.inf
         """Largest residual of the values as they stand and of what the solver has found, as it knows them."""
@@ -96,22 +103,25 @@ class DeviceEvaluation:
 
     def _work(self) -> Iterator[None]:
         """To the end; may be left wherever it yields."""
-        first = self._options.first_sweeps
-        solve_from, wait, batch = 0, MAX_SWEEPS, first
-        while self._done < self._most:
-            left = self._sweep(batch)
-            if self._change <= self._limit:
-                break
+        options, mixing = self._options, self._mixing
+        begun, patience = 0, options.patience
+        left = self._sweep(options.batch)
+        while self._change > self._limit and self._done < self._most:
             yield
-            batch = int(min(max(left, first), MAX_SWEEPS))
-            if self._rows.solves and left > self._options.worth_solving and solve_from <= self._done < self._most:
-                batch = first
+            if not self._rows.solves or left <= options.worth_mixing:
+                mixing.forget()
+                left = self._sweep(int(min(max(left, options.batch), MAX_SWEEPS)))
+            elif self._done - begun < patience:
+                mixing.begin_batch()
+                left = self._sweep(options.batch)
+                if self._change > self._limit:
+                    mixing.mix()
+            else:
+                mixing.forget()
                 if not (yield from self._solve()):
-                    solve_from, wait = self._done + wait, 4 * wait
-                    continue
-                self._sweep(1)
-                if self._change <= self._limit:
-                    break
+                    patience *= 4
+                begun = self._done
+                left = self._sweep(options.batch)
 
     def _sweep(self, count: int) -> float:
         """A batch; how many sweeps are left, as the pace of its second half tells."""

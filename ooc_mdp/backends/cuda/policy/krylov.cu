@@ -23,33 +23,6 @@ enum { RUNNING, REACHED, BROKEN, LOST };   // LOST: z has numbers that are none
 // another still adds up those of the last.
 enum { BEGIN, DIRECTION, MINIMISE, STEP, DECISIONS };
 
-// ---------------------------------------------------------------------------------------------------------- sums
-
-// f(chunk, i, state) for every state of this device that has rows, which adds to two sums and a maximum (at least 0) in x;
-// true in the one thread that then has those of all blocks in x.
-template <class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, double (&x)[3], F f) {
-    __shared__ bool last;
-    for_states(e, false, f);
-    reduce<2>(x);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < 3; ++i) __stcg(e.partials + 3 * (i64)blockIdx.x + i, x[i]);
-        __threadfence();
-        last = atomicAdd(e.ticket, 1u) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last) return false;
-    __threadfence();
-    x[0] = x[1] = x[2] = 0.0;
-    for (u32 block = threadIdx.x; block < gridDim.x; block += BLOCK) {
-        x[0] += __ldcg(e.partials + 3 * (i64)block);
-        x[1] += __ldcg(e.partials + 3 * (i64)block + 1);
-        x[2] = fmax(x[2], __ldcg(e.partials + 3 * (i64)block + 2));
-    }
-    reduce<2>(x);
-    if (threadIdx.x == 0) *e.ticket = 0;
-    return threadIdx.x == 0;
-}
-
 // ----------------------------------------------------------------------------------------------------- iterations
 
 // What is decided after a kernel, by its totals: in that kernel on one device, in each device's krylov_settle in a group.
@@ -111,7 +84,7 @@ extern "C" __global__ void krylov_settle(const Evaluation e, int after) {
 // r = shadow = p = b - A V; z = 0.
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluation e) {
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
+    if (sum_states<2>(e, x, [&](const Chunk& c, u32 i, i64 state) {
             const double r = missing_of(e, c, i, state);
             e.r[state] = e.shadow[state] = e.p[state] = r;
             e.z[state] = 0.0;
@@ -125,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_begin(const Evaluatio
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_direction(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
+    if (sum_states<2>(e, x, [&](const Chunk& c, u32 i, i64 state) {
             const double v = product_of(e, c, i, state, e.p);
             e.v[state] = v;
             x[0] += e.shadow[state] * v;
@@ -144,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_half(const Evaluation
 extern "C" __global__ void __launch_bounds__(BLOCK) krylov_minimise(const Evaluation e) {
     if (e.progress->state != RUNNING) return;
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, x, [&](const Chunk& c, u32 i, i64 state) {
+    if (sum_states<2>(e, x, [&](const Chunk& c, u32 i, i64 state) {
             const double t = product_of(e, c, i, state, e.r);
             e.t[state] = t;
             x[0] += t * e.r[state];
@@ -158,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) krylov_step(const Evaluation
     if (e.progress->state != RUNNING) return;
     const double alpha = e.progress->alpha, omega = e.progress->omega;
     double x[3] = {0.0, 0.0, 0.0};
-    if (sum_states(e, x, [&](const Chunk&, u32, i64 state) {
+    if (sum_states<2>(e, x, [&](const Chunk&, u32, i64 state) {
             const double s = e.r[state], r = s - omega * e.t[state];
             const double z = e.z[state] + alpha * e.p[state] + omega * s;
             e.z[state] = z;

@@ -1,6 +1,7 @@
-"""The kernels of policy/rows.cu and policy/krylov.cu on every device of a group, and their launches in step.
+"""The kernels of policy/rows.cu, mixing.cu and krylov.cu on every device of a group, and their launches in step.
 
     sweep                sweep_rows ─▶ meet                                              x count
+    mixing               record ─▶ the host finds weights ─▶ values
     iterate              direction ─▶ meet ─▶ settle ─▶ half ─▶ meet ─▶ minimise ─▶ meet ─▶ settle
                          step ─▶ meet ─▶ settle ─▶ turn ─▶ meet                          x count
 
@@ -18,9 +19,10 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.cuda.device import Device, Kernel, Stream
 from ooc_mdp.backends.cuda.group import DeviceGroup, Meet
-from ooc_mdp.backends.cuda.policy.layout import BLOCK, PROGRESS, evaluation_dtype, kernel_defines
+from ooc_mdp.backends.cuda.policy.layout import BLOCK, MIXED, PROGRESS, evaluation_dtype, kernel_defines
 from ooc_mdp.backends.cuda.sources import read_sources
 from ooc_mdp.model.facts import ModelFacts
+from ooc_mdp.model.mdp import FloatArray
 
 __all__ = ["DISCOUNTED", "RELATIVE", "Equation", "RowLaunches", "row_kernels"]
 
@@ -29,7 +31,9 @@ _ITERATION = ("krylov_direction", "krylov_half", "krylov_minimise", "krylov_step
 """The kernels of an iteration of BiCGSTAB."""
 _SETTLED = {_BEGIN: 0, "krylov_direction": 1, "krylov_minimise": 2, "krylov_step": 3}
 """Kernels whose sums something is decided by, with the number that krylov_settle knows them by."""
-_KERNELS = ("sweep_rows", "sweep_few_rows", _BEGIN, "krylov_apply", *_ITERATION)
+_KERNELS = ("sweep_rows", "sweep_few_rows", "mix_record", "mix_values", _BEGIN, "krylov_apply", *_ITERATION)
+_WEIGHTS = np.dtype([("of", "f8", MIXED)])
+"""The structure Weights of policy/mixing.cu."""
 _MANY = 16
 """Chunks of a block from which on sweeps claim them: with two for each, claims took a tenth longer than strides."""
 
@@ -51,7 +55,7 @@ def row_kernels(
     device: Device, facts: ModelFacts, members: int = 1, equation: Equation = DISCOUNTED
 ) -> dict[str, Kernel]:
     """For so many devices; compiled where they have not been before."""
-    files = read_sources("policy/rows.cuh", "policy/rows.cu", equation.source, "policy/krylov.cu")
+    files = read_sources("policy/rows.cuh", "policy/rows.cu", "policy/mixing.cu", equation.source, "policy/krylov.cu")
     names = (*_KERNELS, equation.measure) if members == 1 else (*_KERNELS, equation.measure, "krylov_settle")
     return device.compile(files, kernel_defines(facts, members), names)
 
@@ -116,6 +120,23 @@ class RowLaunches:
 
         self._run(("sweep", count, back), launches)
 
+    def begin_mixing(self, nbytes: int) -> None:
+        """The next batch of sweeps begins at the values as they are, of so many bytes."""
+        first = self.evaluations[0]
+        self._group.copy(self._streams, int(first["z"]), int(first["values"]), nbytes)
+
+    def record_batch(self, slot: int, kept: int) -> FloatArray:
+        """float64 [SUMS]; of `mix_record` over the states of all devices; waits for them."""
+        self._launch("mix_record", np.int32(slot), np.int32(kept))
+        self.progress()
+        return np.sum([progress["sums"][0] for progress in self._progress], axis=0)
+
+    def mix_values(self, weights: FloatArray) -> None:
+        """Values as the weights of the directions that are kept have them."""
+        of = np.zeros((), _WEIGHTS)
+        of["of"][: weights.size] = weights
+        self._launch("mix_values", of, np.int32(weights.size))
+
     def begin_solver(self) -> None:
         """What is missing is not known yet."""
         self._run((_BEGIN, 1, False), lambda meet: self._step(_BEGIN, meet))
@@ -153,7 +174,7 @@ class RowLaunches:
             for evaluation, kernels, stream in zip(self.evaluations, self._kernels, self._streams, strict=True):
                 kernels["krylov_settle"](stream, 1, 32, (evaluation, np.int32(_SETTLED[name])))
 
-    def _launch(self, name: str, *args: np.generic) -> None:
+    def _launch(self, name: str, *args: np.generic | npt.NDArray[Any]) -> None:
         """A kernel over all chunks of each device."""
         for evaluation, kernels, stream in zip(self.evaluations, self._kernels, self._streams, strict=True):
             kernels[name](stream, self._blocks[name], BLOCK, (evaluation, *args))

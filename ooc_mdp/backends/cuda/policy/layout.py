@@ -1,7 +1,7 @@
 """Where a policy's rows lie on a device, and what they and their evaluation take: arithmetic only.
 
 ``policy/rows.cuh`` draws a partition's planes. What takes most: width * (4 + real) bytes of each state for rows, 8 for
-Q2, 8 for values as they were, 48 for a Krylov solver's vectors.
+Q2, 8 for values as they were, 48 for what speeds sweeps up: six vectors of mixing or of a Krylov solver.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ __all__ = [
     "BLOCK",
     "IMPROVED",
     "MAX_SWEEPS",
+    "MIXED",
     "PROGRESS",
     "RESULTS",
     "ROWS",
+    "SUMS",
     "VECTORS",
     "RowSizes",
     "chunks_of",
@@ -48,6 +50,10 @@ RESULTS, IMPROVED = 9, 5
 """Results per partition of `measure_rows` and `improve_tiles`."""
 _MAX_BLOCKS = 1 << 12
 """That a device runs at once, for what is planned before there is one."""
+MIXED = 3
+"""Directions that sweeps are mixed by, at most: MIXED of policy/mixing.cu."""
+SUMS = 1 + 2 * MIXED
+"""Of a kernel over all states, at most: MOST_SUMS of policy/rows.cu."""
 _DECISIONS = 4
 """Kernels whose sums something is decided by: DECISIONS of policy/krylov.cu."""
 _WARP = 32
@@ -63,6 +69,7 @@ PROGRESS = np.dtype(
         *((name, "f8") for name in ("stop", "rho", "alpha", "omega", "beta", "residual", "first_residual")),
         ("size", "f8"),
         ("change", "f8", MAX_SWEEPS),
+        ("sums", "f8", SUMS),
         ("claims", "u4", MAX_SWEEPS),
         *((name, "u4") for name in ("state", "products")),
     ]
@@ -97,7 +104,7 @@ Ends = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class RowSizes:
-    """Bytes by name: of rows, of what every evaluation takes, and of the Krylov solver's vectors."""
+    """Bytes by name: of rows, of what every evaluation takes, and of the vectors that speed it up."""
 
     rows: Mapping[str, Ends]
     start: Mapping[str, Ends]
@@ -127,7 +134,7 @@ class RowSizes:
             "row_sums": 8 * partitions,
             "chunks": _CHUNK.itemsize * int(np.diff(parts.begins(chunks)).max()),
             "progress": PROGRESS.itemsize,
-            "partials": 24 * blocks,
+            "partials": 8 * SUMS * blocks,
             "ticket": 4,
             "sums": 24 * _DECISIONS * parts.devices,
             "results": 8 * RESULTS * partitions,

@@ -25,6 +25,7 @@ typedef unsigned int u32;
 #define CLAIM 2            // chunks that a block claims at a time
 #define MAX_SWEEPS 64
 #define RESULTS 9
+#define MOST_SUMS 7           // of a kernel over all states, at most
 
 struct __align__(16) Chunk {
     i64 state;             // the first
@@ -38,6 +39,7 @@ struct Progress {
     double residual, first_residual;
     u64 size;              // bits of the largest |V|
     u64 change[MAX_SWEEPS];   // bits of the largest change of each sweep
+    double sums[MOST_SUMS]; // of mix_record
     u32 claims[MAX_SWEEPS];   // of each sweep, beyond the first of each block
     u32 state, products;
 };
@@ -49,9 +51,9 @@ struct Evaluation {
     i64 member;            // this device's place in the group
     double* values;
     double* start;         // values at the beginning
-    double *z, *r, *shadow, *p, *v, *t;   // [states] of the solver
+    double *z, *r, *shadow, *p, *v, *t;   // [states] of mixing or of the solver
     Progress* progress;
-    double* partials;      // [blocks, 3]
+    double* partials;      // [blocks, MOST_SUMS]
     u32* ticket;           // 0 between kernels
     const double* row_sums;   // [partitions]
     u64* results;            // [partitions, RESULTS]
@@ -165,6 +167,31 @@ template <int SUMS, int N> __device__ __forceinline__ void reduce(double (&x)[N]
         }
     }
     __syncthreads();
+}
+
+// f(chunk, i, state) for every state of this device that has rows, which adds to N numbers in x: SUMS sums, and maxima of
+// at least 0. True in the one thread that then has those of all blocks in x.
+template <int SUMS, int N, class F> __device__ __forceinline__ bool sum_states(const Evaluation& e, double (&x)[N], F f) {
+    __shared__ bool last;
+    for_states(e, false, f);
+    reduce<SUMS>(x);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < N; ++i) __stcg(e.partials + MOST_SUMS * (i64)blockIdx.x + i, x[i]);
+        __threadfence();
+        last = atomicAdd(e.ticket, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return false;
+    __threadfence();
+    for (int i = 0; i < N; ++i) x[i] = 0.0;
+    for (u32 block = threadIdx.x; block < gridDim.x; block += BLOCK)
+        for (int i = 0; i < N; ++i) {
+            const double other = __ldcg(e.partials + MOST_SUMS * (i64)block + i);
+            x[i] = i < SUMS ? x[i] + other : fmax(x[i], other);
+        }
+    reduce<SUMS>(x);
+    if (threadIdx.x == 0) *e.ticket = 0;
+    return threadIdx.x == 0;
 }
 
 // -------------------------------------------------------------------------------------------------------- sweeps

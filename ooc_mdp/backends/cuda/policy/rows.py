@@ -258,7 +258,7 @@ class DeviceRows:
         """Changes are reported against the values as they are now."""
         values = int(self.launches.evaluations[0]["values"])
         self._group.meet(self._streams)
-        self._group.copy(self._streams, self.at["start"], values, 8 * self._facts.n_states)
+        self._group.copy(self._streams, self.at["start"], values, self.value_bytes)
 
     def report(self, sweeps: int) -> Evaluation:
         """Measure all that has rows, after so many sweeps or products."""
@@ -276,6 +276,11 @@ class DeviceRows:
             stream.download(results, own["results"])
         self.launches.wait()
         return np.where(self.valid, numbers_of_encoded(self._results.max(axis=0).T), 0.0)
+
+    @property
+    def value_bytes(self) -> int:
+        """Of the value vector."""
+        return 8 * self._facts.n_states
 
     def _list_chunks(self) -> None:
         """The chunks of all partitions with rows, each device's in its list."""
