@@ -14,7 +14,8 @@ from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State, random_model
 
 import ooc_mdp
-from ooc_mdp.backends.base import Improvement
+from ooc_mdp.backends.base import Improvement, PolicyEvaluation
+from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.solution import Outcome, Solution
@@ -302,6 +303,7 @@ def test_short_evaluations_prove_no_less(
     with stored(case) as store, monkeypatch.context() as patch:
         patch.setattr(policy_iteration, "_MAX_SWEEPS", max_sweeps)
         patch.setattr(policy_iteration, "_FORCING_TERM", forcing)
+        patch.setattr(policy_iteration, "_FORCING_TERM_CACHED", forcing)
         rows = rows_of(store)
         best = optimum(rows, discount, case.sense)
         solution = solved(store, discount, "policy-iteration", epsilon=1e-5 * scale_of(rows, best))
@@ -381,6 +383,29 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A partition reads its neighbours only."""
     place = tmp_path_factory.mktemp("maze") / "s"
     return ooc_mdp.generate("GW-30x4", place, {"seed": 1}, partitions=30)
+
+
+@pytest.mark.parametrize(("cached", "share"), [(1.0, 0.1), (0.4, 0.02)], ids=["cached", "streamed"])
+def test_evaluations_go_further_where_improvements_read(
+    maze: Store, cached: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+    evaluation = CpuBackend.evaluation
+
+    def measured(self: CpuBackend, limit: float, most: int) -> PolicyEvaluation:
+        rows = self._rows
+        assert rows is not None
+        first = CpuEvaluation(rows, self._values, self._policy, np.inf, 0).report()
+        limits.append(limit / max(first.measured[2].max(), first.measured[3].max()))
+        return evaluation(self, limit, most)
+
+    monkeypatch.setattr(CpuBackend, "evaluation", measured)
+    solution = solved(maze, 0.95, "policy-iteration", cached, epsilon=1e-6)
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.loads_per_partition > 1.0 or cached == 1.0
+    before_last = limits[:-2]  # the last ones follow from the target
+    assert len(before_last) >= 3
+    assert before_last == pytest.approx([share] * len(before_last), rel=0.1)
 
 
 def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:

@@ -36,6 +36,8 @@ __all__ = ["improve_and_evaluate", "policy_iteration"]
 
 _FORCING_TERM = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
+_FORCING_TERM_CACHED = 0.1
+"""The same where the cache holds the table, so that an improvement takes little beside an evaluation."""
 _MAX_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
 _SECONDS = 5.0
@@ -47,7 +49,7 @@ _READ_COST = 3.0
 _MIN_BOUND_SHARE = 0.1
 """Partitions are read whose bound is at least this share of the largest one."""
 _TOGETHER = 16
-"""Most partitions of an improvement."""
+"""Most partitions of an improvement, where others are being read meanwhile or the CPU improves them."""
 _MAX_STALLED_LOADS = 20
 """Loads of as many partitions as there are, without progress (`_Progress`), after which value iteration takes over."""
 _MAX_STALLED_BACKUPS = 10_000
@@ -123,6 +125,9 @@ class _PolicyIteration:
             _READ_COST * table.facts.partition_bytes / table.facts.partition_bytes.sum() * s.plan.facts.rows_per_state
         )
         """float64 [P]; work of reading each partition, in backups of every state."""
+        self._forcing_term = (
+            _FORCING_TERM_CACHED if s.cache.capacity >= table.facts.partition_bytes.sum() else _FORCING_TERM
+        )
         self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)
         """float64 [P]; rises of other solvers' values that no evaluation has taken in yet."""
@@ -166,7 +171,7 @@ class _PolicyIteration:
         """Improve partitions, those that are absent as they arrive; of how many states the action changed."""
         s, changed = self._s, 0
         margin = 2.0 * s.bounds.rounding(s.value_size, plain=True)
-        for batch in as_loaded(s, chosen, _TOGETHER):
+        for batch in as_loaded(s, chosen, self._together(chosen)):
             with s.access(batch) as access:
                 found = self._rows.improve(access.residents, margin)
                 s.record_improvement(access, found)
@@ -176,6 +181,12 @@ class _PolicyIteration:
             self._residuals[batch] = s.bounds.policy_residual_bounds()[batch]
             yield
         return changed
+
+    def _together(self, chosen: IntArray) -> int:
+        """Partitions of a batch at most: all of them where nothing has to be read and a device improves them, so that
+        the host waits once."""
+        s = self._s
+        return chosen.size if s.backend.features.overlaps_loads and s.cache.present[chosen].all() else _TOGETHER
 
     def _evaluate(self) -> Part:
         """Evaluate the policy, unless it is known well enough, and take over what that means.
@@ -187,7 +198,7 @@ class _PolicyIteration:
         largest = float(self._residuals[self._has_rows].max(initial=0.0))
         if largest <= wanted:
             return
-        evaluation = self._rows.evaluation(max(wanted, _FORCING_TERM * largest), _MAX_SWEEPS)
+        evaluation = self._rows.evaluation(max(wanted, self._forcing_term * largest), _MAX_SWEEPS)
         s.counters.policy_evaluations += 1
         backups, reporting = 0, 0.0
         while True:

@@ -72,5 +72,5 @@ class Mixing:
         trace = float(np.trace(products))
         if kept and not 0.0 < trace < math.inf:
             return np.zeros(0)
-        weights: FloatArray = np.linalg.solve(products + _LEAST_EIGENVALUE * trace * np.eye(kept), on_f)
+        weights = np.asarray(np.linalg.solve(products + _LEAST_EIGENVALUE * trace * np.eye(kept), on_f), np.float64)
         return weights if np.isfinite(weights).all() else np.zeros(0)
