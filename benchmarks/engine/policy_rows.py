@@ -1,4 +1,4 @@
-"""How an evaluation of a policy on its rows gets there soonest on a device: sweeps, BiCGSTAB, or what the pace says.
+"""How an evaluation of a policy on its rows ends soonest on a device: sweeps, mixed or not, BiCGSTAB, or as chosen.
 
     python policy_rows.py --output FILE.json
     python policy_rows.py --case double-pendulum:grid=60:0.9 --ways chosen --rounds 3
@@ -40,9 +40,9 @@ from ooc_mdp.options import format_bytes
 from ooc_mdp.store import Store
 
 WAYS = {
-    "sweeps": EvaluationOptions(worth_mixing=math.inf),
-    "mixing": EvaluationOptions(worth_mixing=0, patience=math.inf),
-    "solver": EvaluationOptions(worth_mixing=0, patience=0),
+    "sweeps": EvaluationOptions(mix_from=math.inf),
+    "mixing": EvaluationOptions(mix_from=0, patience=math.inf),
+    "solver": EvaluationOptions(mix_from=0, patience=0),
     "chosen": EvaluationOptions(),
 }
 CASES = (

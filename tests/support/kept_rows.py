@@ -23,9 +23,9 @@ from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.store import Store
 
 DISCOUNT = 0.95
-SWEEPING = EvaluationOptions(worth_mixing=math.inf)
-MIXING = EvaluationOptions(worth_mixing=0, patience=math.inf)
-SOLVING = EvaluationOptions(worth_mixing=0, patience=0)
+SWEEPING = EvaluationOptions(mix_from=math.inf)
+MIXING = EvaluationOptions(mix_from=0, patience=math.inf)
+SOLVING = EvaluationOptions(mix_from=0, patience=0)
 WAYS = pytest.mark.parametrize("options", [SWEEPING, MIXING, SOLVING], ids=["sweeps", "mixing", "solver"])
 
 

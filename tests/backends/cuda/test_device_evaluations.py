@@ -242,7 +242,7 @@ def test_the_solver_is_tried_when_mixing_has_had_its_time(tmp_path: Path) -> Non
     store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
     tried = []
     for patience in (math.inf, 16.0):
-        options = EvaluationOptions(worth_mixing=0, patience=patience)
+        options = EvaluationOptions(mix_from=0, patience=patience)
         kept = Kept(store, emulated(), discount=0.9999, options=options)
         kept.improve(range(4))
         evaluated(kept.backend, math.inf, 1)
@@ -298,7 +298,7 @@ def test_a_solver_that_is_stopped_too_early_leaves_no_values_that_miss_more(tmp_
     """On a cycle with one reward, where an iteration makes things better or worse."""
     states = tuple(State((Action(float(s == 0), {(s + 1) % 60: 1.0}),)) for s in range(60))
     store = make_store(Case(Model(states), partitions=4), tmp_path / "s")
-    options = EvaluationOptions(worth_mixing=0, patience=0, iterations=1, max_stalled=1)
+    options = EvaluationOptions(mix_from=0, patience=0, iterations=1, max_stalled=1)
     kept = Kept(store, emulated(), discount=0.98, options=options)
     kept.improve(range(4))
     rows = kept.backend._rows
@@ -328,7 +328,7 @@ def test_an_evaluation_that_is_left_after_every_batch_takes_no_more_products(
     everything = list(range(store.n_partitions))
     sweeps = []
     for seconds in (math.inf, 0.0):
-        kept = Kept(store, device(), discount=discount, options=EvaluationOptions(worth_mixing=10, patience=0))
+        kept = Kept(store, device(), discount=discount, options=EvaluationOptions(mix_from=10, patience=0))
         kept.improve(everything)
         others = kept.of_states("second_best", "f8")
         evaluation, before, done = kept.backend.evaluation(1e-8, 10_000), kept.values, False

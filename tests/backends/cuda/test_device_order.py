@@ -69,7 +69,7 @@ def test_an_evaluated_policy_has_the_values_of_store_order(
         engine.load(*everything)
         engine.backend.open_rows(store.facts.coupling)
         assert engine.backend._rows is not None
-        engine.backend._rows.options = EvaluationOptions(worth_mixing=0 if solves else math.inf, patience=0)
+        engine.backend._rows.options = EvaluationOptions(mix_from=0 if solves else math.inf, patience=0)
         improved = engine.backend.improve([engine.residents[p] for p in everything], 0.0)
         exact.append((improved.measured, engine.backend.policy()))
         found = evaluated(engine.backend, 1e-6, 200)

@@ -44,7 +44,7 @@ class EvaluationOptions:
 
     batch: int = 8
     """Sweeps between two looks at their pace, and between two mixes."""
-    worth_mixing: float = 24.0
+    mix_from: float = 24.0
     """Sweeps still to go, as the pace tells, from which on they are mixed (infinity: never)."""
     patience: float = 300.0
     """Sweeps after which the solver is tried. An iteration costs about three of them; it needs some 50 to 100
@@ -108,7 +108,7 @@ class DeviceEvaluation:
         left = self._sweep(options.batch)
         while self._change > self._limit and self._done < self._most:
             yield
-            if not self._rows.solves or left <= options.worth_mixing:
+            if not self._rows.solves or left <= options.mix_from:
                 mixing.forget()
                 left = self._sweep(int(min(max(left, options.batch), MAX_SWEEPS)))
             elif self._done - begun < patience:

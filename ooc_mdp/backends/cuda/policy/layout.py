@@ -145,9 +145,9 @@ class RowSizes:
         return cls(rows, {"start": vector}, dict.fromkeys(VECTORS, vector), work, page)
 
     def placed(self, room: int) -> tuple[bool, bool] | None:
-        """Whether rows lie on the devices, and whether there is room for the solver; None where nothing fits.
+        """Whether rows lie on the devices, and whether there is room for the vectors; None where nothing fits.
 
-        Rows first: sweeps from the host's memory take some fifty times as long. The solver reads them less often.
+        Rows first: sweeps from the host's memory take some fifty times as long. With vectors they are read less often.
 
         Parameters
         ----------

@@ -1,5 +1,5 @@
-// Evaluates a policy on its rows, without the table: appended to policy/rows.cuh, and followed by an equation and
-// policy/krylov.cu.
+// Evaluates a policy on its rows, without the table: appended to policy/rows.cuh, and followed by policy/mixing.cu, an
+// equation and policy/krylov.cu.
 //
 //     V(s) <- r(s) + g(s) sum_k p_k V(succ_k)          (sweep_rows, in place)
 //
