@@ -5,6 +5,7 @@ A task is a function of an item. Results are yielded as tasks end; `in_order` yi
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -84,24 +85,30 @@ class ThreadsExecutor:
         on_done: Callable[[Result], object] = ignore,
     ) -> Generator[Result, None, None]:
         """See :class:`Executor`."""
-        stopped = threading.Event()
+        numbers = itertools.count()
+        # The last task that may begin: a thread may have taken one before it, and not have begun it yet.
+        last, lock = [math.inf], threading.Lock()
 
-        def attempt(item: Item) -> Result:
-            if stopped.is_set():
+        def end_at(number: float) -> None:
+            with lock:
+                last[0] = min(last[0], number)
+
+        def attempt(number: int, item: Item) -> Result:
+            if number > last[0]:
                 raise Skipped
             try:
                 return function(item)
             except BaseException:
-                stopped.set()
+                end_at(number)
                 raise
 
         def stop() -> None:
-            stopped.set()
+            end_at(-1)
             pool.shutdown()
 
         with ThreadPoolExecutor(self.threads, thread_name_prefix="convert") as pool:
             queue = TaskQueue(
-                submit=lambda item: pool.submit(attempt, item),
+                submit=lambda item: pool.submit(attempt, next(numbers), item),
                 wait=lambda futures: wait_for(futures, return_when=FIRST_COMPLETED).done,
                 cancel=lambda future: bool(future.cancel()),
                 stop=stop,

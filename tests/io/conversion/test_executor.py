@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from worker_clusters import Clusters
@@ -61,6 +62,28 @@ def test_no_items_give_no_results(executor: Executor) -> None:
 def test_of_several_failures_the_first_item_is_named(executor: Executor) -> None:
     with pytest.raises(ValueError, match="task 7"):
         list(executor.map(partial(failing, [], {7, 8, 9, 10, 40}), range(50)))
+
+
+def test_the_first_item_is_named_though_its_thread_was_slow_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread has taken task 7, and does nothing with it before task 8 has failed on another."""
+    failed = threading.Event()
+
+    class Slow(ThreadPoolExecutor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            def run() -> Any:
+                if args[-1] == 7:
+                    assert failed.wait(60)
+                try:
+                    return fn(*args, **kwargs)
+                finally:
+                    if args[-1] == 8:
+                        failed.set()
+
+            return super().submit(run)
+
+    monkeypatch.setattr("ooc_mdp.io.conversion.executor.ThreadPoolExecutor", Slow)
+    with pytest.raises(ValueError, match="task 7"):
+        list(ThreadsExecutor(3).map(partial(failing, [], {7, 8}), range(20)))
 
 
 @pytest.mark.parametrize("threads", [None, 1])
