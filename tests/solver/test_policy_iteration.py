@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases, make_store, optimum, rows_of, stored
 from store_models import Action, Model, State, random_model
+from tiled_engine import TILE_STATES, emulated
 
 import ooc_mdp
 from ooc_mdp.backends.base import Improvement, PolicyEvaluation
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
+from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
+from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.reference import policy_iteration as exact_policy_iteration
 from ooc_mdp.report.cache_trace import read_trace
+from ooc_mdp.solver import local
 from ooc_mdp.solver.driver import Steps
 from ooc_mdp.solver.local import solve
 from ooc_mdp.solver.methods import handover as auto
@@ -386,7 +392,7 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.mark.parametrize(("cached", "share"), [(1.0, 0.1), (0.4, 0.02)], ids=["cached", "streamed"])
-def test_evaluations_go_further_where_improvements_read(
+def test_evaluations_are_more_precise_where_improvements_load(
     maze: Store, cached: float, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float] = []
@@ -406,6 +412,28 @@ def test_evaluations_go_further_where_improvements_read(
     before_last = limits[:-2]  # the last ones follow from the target
     assert len(before_last) >= 3
     assert before_last == pytest.approx([share] * len(before_last), rel=0.1)
+
+
+@pytest.mark.parametrize(("cached", "term"), [(1.0, "_FORCING_TERM_CACHED"), (0.4, "_FORCING_TERM")])
+def test_a_device_s_cache_holds_the_table_if_it_has_a_slot_for_each_partition(
+    tmp_path: Path, cached: float, term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four slots have more bytes than the nine tables as the CPU decodes them."""
+    store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": (48, 48)}, partitions=9)
+    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, 0.9), Needs()).entry_bytes
+    assert slot is not None
+    cache = CacheSize(size=math.ceil(cached * store.n_partitions) * slot)
+    assert cache.size is not None
+    assert cache.size > store.facts.partition_bytes.sum()
+    terms: list[float] = []
+    steps = policy_iteration._PolicyIteration.steps
+    monkeypatch.setattr(
+        policy_iteration._PolicyIteration, "steps", lambda self: (terms.append(self._forcing_term), steps(self))[1]
+    )
+    monkeypatch.setattr(local, "select_backend", lambda *_, **__: TiledBackend(emulated(), TILE_STATES))
+    solution = solved(store, 0.9, "policy-iteration", cache=cache, residual=1e-2)
+    assert solution.outcome is Outcome.RESIDUAL_REACHED
+    assert terms == [getattr(policy_iteration, term)]
 
 
 def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:

@@ -125,9 +125,9 @@ class _PolicyIteration:
             _READ_COST * table.facts.partition_bytes / table.facts.partition_bytes.sum() * s.plan.facts.rows_per_state
         )
         """float64 [P]; work of reading each partition, in backups of every state."""
-        self._forcing_term = (
-            _FORCING_TERM_CACHED if s.cache.capacity >= table.facts.partition_bytes.sum() else _FORCING_TERM
-        )
+        layout, sizes = s.plan.layout, table.facts.partition_bytes
+        entries = sizes if layout.entry_bytes is None else np.full_like(sizes, layout.entry_bytes)
+        self._forcing_term = _FORCING_TERM_CACHED if layout.holds(entries) else _FORCING_TERM
         self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)
         """float64 [P]; rises of other solvers' values that no evaluation has taken in yet."""
