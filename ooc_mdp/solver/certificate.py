@@ -126,8 +126,14 @@ def _source_policy(
     if unread.size and not placed and np.may_share_memory(original, policy):
         original = original.copy()
 
+    grid = table.facts.grid
+
     def complete(q: int) -> None:  # bounded without ever being read: any action is as good as the bound says
-        original[table.original_states(q)] = np.where(table.action_counts(q) > 0, 0, -1)
+        actions = np.where(table.action_counts(q) > 0, np.int32(0), np.int32(-1))
+        if grid is None:
+            original[table.original_states(q)] = actions
+        else:
+            grid.place(original, int(table.facts.partition_ptr[q]), actions)
 
     map_on_threads(complete, unread.tolist())
     return original

@@ -278,6 +278,13 @@ def test_a_model_without_rewards_is_proved_once_each_partition_was_read(tmp_path
     assert not solution.values.any()
 
 
+def test_states_that_were_never_read_have_the_first_action(tmp_path: Path) -> None:
+    store = ooc_mdp.generate("mountain-car", tmp_path / "car", parameters={"grid": "23,19"}, partition_grid=[4, 3])
+    solution = ooc_mdp.solve(store, discount=0.9, epsilon=1e-6, cache="30%", method="p-eva", time_limit=1e-9)
+    assert solution.statistics.partitions_unread == store.n_partitions
+    assert not solution.policy.any()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_values_that_fade_to_nothing_end(tmp_path: Path, method: dict) -> None:
     states = tuple(State((Action(0.0, {(i + 1) % 5: 1.0}),), 0.0, float(i)) for i in range(5))

@@ -67,16 +67,6 @@ class _Pinned:
         return int(self.starts[which.size]), int(sizes.max(initial=0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Transfer:
-    """What a thread copies through."""
-
-    buffer: npt.NDArray[np.uint8]
-    """Page-locked."""
-    streams: Sequence[Stream]
-    """One of each device."""
-
-
 class TileExchange:
     """The exchange of one model's values.
 
@@ -103,7 +93,6 @@ class TileExchange:
         self._tiles, self._division = tiles, division
         self._lists: weakref.WeakKeyDictionary[StateLists, _Pinned] = weakref.WeakKeyDictionary()
         self._pieces: list[npt.NDArray[np.uint8]] = []
-        self._transfers: list[_Transfer] = []
 
     def read(self, states: IntArray) -> FloatArray:
         """Values of states, half a million at a time."""
@@ -164,7 +153,8 @@ class TileExchange:
     def copy(self, name: str, first: int, end: int, place: Callable[[int, npt.NDArray[Any]], None]) -> None:
         """Bring values or policy of states from the first on, as many page-locked pieces at a time as there are.
 
-        Each thread brings pieces from the devices that have them, on streams of its own.
+        Pieces that are on their way together come from all over the range: next to each other on a grid, several
+        threads would take the same new pages of the host's memory from the system.
 
         Parameters
         ----------
@@ -174,36 +164,32 @@ class TileExchange:
         size = _PIECE // held.itemsize
         for stream in self._streams:  # what was launched may still change them
             stream.wait()
-        idle: queue.SimpleQueue[_Transfer] = queue.SimpleQueue()
-        for piece in self._open_transfers():
-            idle.put(piece)
+        idle: queue.SimpleQueue[npt.NDArray[np.uint8]] = queue.SimpleQueue()
+        for page in self._pages():
+            idle.put(page)
 
         def bring(start: int) -> None:
-            piece, stop = idle.get(), min(start + size, end)
+            page, stop = idle.get(), min(start + size, end)
             try:
-                numbers = piece.buffer.view(held)[: stop - start]
+                numbers = page.view(held)[: stop - start]
                 for stored, at, count in self._division.pieces(start, stop):
-                    self._download(piece.streams, numbers[stored - start :][:count], source + at * held.itemsize)
-                for stream in piece.streams:
-                    stream.wait()
+                    self._download(numbers[stored - start :][:count], source + at * held.itemsize)
+                for arrived in [stream.mark() for stream in self._streams]:
+                    arrived.wait()
                 place(start - first, numbers)
             finally:
-                idle.put(piece)
+                idle.put(page)
 
+        starts = range(first, end, size)
+        apart = -(-len(starts) // _PIECES)
         with ThreadPoolExecutor(_PIECES) as pool:
-            for done in [pool.submit(bring, start) for start in range(first, end, size)]:
+            for done in [pool.submit(bring, start) for i in range(apart) for start in starts[i::apart]]:
                 done.result()
 
-    def _download(self, streams: Sequence[Stream], part: npt.NDArray[Any], source: int) -> None:
+    def _download(self, part: npt.NDArray[Any], source: int) -> None:
         for piece in self._group.pieces(source, part.nbytes):
             begin = (piece.at - source) // part.itemsize
-            streams[piece.member].download(part[begin : begin + piece.nbytes // part.itemsize], piece.at)
-
-    def _open_transfers(self) -> list[_Transfer]:
-        """Pages with streams, made when they are first asked for."""
-        if not self._transfers:
-            self._transfers = [_Transfer(page, self._group.streams()) for page in self._pages()]
-        return self._transfers
+            self._streams[piece.member].download(part[begin : begin + piece.nbytes // part.itemsize], piece.at)
 
     def _pages(self) -> list[npt.NDArray[np.uint8]]:
         """Page-locked pieces, made when they are first asked for."""
