@@ -1,4 +1,4 @@
-"""Sizes as a user writes them, "256MiB" or "22%", and as numbers inside.
+"""Sizes as a user writes them, "256MiB" or "22%", and as numbers inside; and numbers as a user reads them.
 
 :func:`parse_bytes` and :class:`CacheSize` read what is given; bytes are `int` everywhere else.
 """
@@ -14,7 +14,7 @@ from ooc_mdp.arguments import MOST, whole_number
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.quoting import quote
 
-__all__ = ["CacheSize", "format_bytes", "format_seconds", "parse_bytes"]
+__all__ = ["CacheSize", "counted", "format_bytes", "format_seconds", "parse_bytes"]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
     "kib": 1 << 10,
@@ -60,6 +60,11 @@ def format_bytes(size: int | float) -> str:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.2f} TiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things for people: "1 partition", "1,600 partitions"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def format_seconds(seconds: float) -> str:

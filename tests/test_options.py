@@ -29,6 +29,7 @@ from ooc_mdp.options import (
     parse_bytes,
     solve_options,
 )
+from ooc_mdp.sizes import counted
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,15 @@ from ooc_mdp.options import (
 )
 def test_sizes_are_read_with_their_units(text: str | int, size: int) -> None:
     assert parse_bytes(text) == size
+
+
+def test_one_thing_is_counted_as_one() -> None:
+    assert [counted(n, "partition") for n in (0, 1, 2, 1600)] == [
+        "0 partitions",
+        "1 partition",
+        "2 partitions",
+        "1,600 partitions",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1e3", "-5", "64 MiBs", "1,5GB", "٣", "1.GB", "nan", "22%"])

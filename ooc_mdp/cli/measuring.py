@@ -15,6 +15,7 @@ from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, Trus
 from ooc_mdp.cli.tables import print_json
 from ooc_mdp.measuring import DEFAULT_SIZES
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.sizes import counted
 
 __all__ = ["cache_sweep"]
 
@@ -108,7 +109,7 @@ def cache_sweep(
     plan = SweepPlan.of(options, *words, asked, solves.sweeps_per_visit, solves.time_limit)
     files.check(len(plan.schedules))
     print_note(
-        f"{_solves(len(plan.schedules) * len(plan.sizes))} of {store}: "
+        f"{counted(len(plan.schedules) * len(plan.sizes), 'solve')} of {store}: "
         f"{', '.join(schedule.label for schedule in plan.schedules)} at {', '.join(size.text for size in plan.sizes)}"
     )
     with SolveProgressLine() as line:
@@ -133,10 +134,6 @@ def cache_sweep(
     missing = sum(found.point(schedule.label, size.text) is None for schedule, size in plan.solves())
     if missing:
         how = "name an --output, from which --resume continues" if files.output is None else "continue with --resume"
-        print_note(f"stopped before {_solves(missing)} had ended; {how}")
+        print_note(f"stopped before {counted(missing, 'solve')} had ended; {how}")
     if not found.complete:
         raise typer.Exit(1)
-
-
-def _solves(number: int) -> str:
-    return "1 solve" if number == 1 else f"{number} solves"

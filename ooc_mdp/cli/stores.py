@@ -12,6 +12,7 @@ from ooc_mdp.cli.choices import GroupedCommand, with_choices
 from ooc_mdp.cli.options import JsonOption, OverwriteOption, StoreArgument, TrustOption
 from ooc_mdp.cli.table_choices import ProblemChoices, SourceChoices, TableChoices
 from ooc_mdp.cli.tables import print_json, print_store
+from ooc_mdp.sizes import counted
 
 __all__ = ["check", "convert", "generate", "inspect"]
 
@@ -204,6 +205,8 @@ def check(store: StoreArgument, trust: TrustOption = False, as_json: JsonOption 
     else:
         for finding in report.findings:
             print_line(finding)
-        print_line(f"{store}: {report.partitions} partitions checked, {len(report.findings)} findings")
+        print_line(
+            f"{store}: {counted(report.partitions, 'partition')} checked, {counted(len(report.findings), 'finding')}"
+        )
     if not report.valid:
         raise typer.Exit(1)

@@ -25,7 +25,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable, RawPartition, StoredField
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.runtime.arena import TableMemory
-from ooc_mdp.sizes import format_bytes
+from ooc_mdp.sizes import counted, format_bytes
 
 __all__ = ["DerivedTable", "Loader", "Table", "TableFacts"]
 
@@ -155,7 +155,8 @@ class Table(ABC):
         return self.facts.n_partitions
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}: {self.n_states:,} states, {self.n_partitions:,} partitions>"
+        states, partitions = counted(self.n_states, "state"), counted(self.n_partitions, "partition")
+        return f"<{type(self).__name__} {self.name}: {states}, {partitions}>"
 
     def _repr_html_(self) -> str:
         """The sizes, as a notebook shows them."""

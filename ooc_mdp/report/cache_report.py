@@ -23,6 +23,7 @@ from ooc_mdp.options import CacheSize
 from ooc_mdp.quoting import listed, printable, quote
 from ooc_mdp.report.cache_curve import POLICIES, SCOPES, CacheCurve, Policy, Scope, cache_curve
 from ooc_mdp.report.cache_trace import AccessTrace, read_trace
+from ooc_mdp.sizes import counted
 from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = [
@@ -253,7 +254,7 @@ def print_cache_curves(traces: Sequence[TraceCurves], sizes: Sequence[CacheSize]
             exact = f"; exact for {each.trace.method}" if each.trace.order_is_fixed else ""
             console.print(printable(f"{each.label}: {REPLAYED}{exact}"))
             of = printable(each.trace.method)
-            console.print(f"{of}, {each.trace.n_partitions:,} partitions, {n:,} accesses, {which}")
+            console.print(f"{of}, {counted(each.trace.n_partitions, 'partition')}, {n:,} accesses, {which}")
             console.print("hit rate and loads per partition, by the policy that evicts")
             for sentence in caveats(each):
                 console.print(sentence)
@@ -284,4 +285,5 @@ def _knee(curve: CacheCurve) -> str:
     what = f"knee, {POLICY_WORDS[curve.policy]}"
     if best is None:
         return f"{what}: from the first partition on"
-    return f"{what}: at {best:,} partitions ({best / curve.n_partitions:.1%}), hit rate {curve.hit_rate[best]:.2%}"
+    held = counted(best, "partition")
+    return f"{what}: at {held} ({best / curve.n_partitions:.1%}), hit rate {curve.hit_rate[best]:.2%}"

@@ -11,6 +11,7 @@ from rich.table import Table
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import printable
 from ooc_mdp.report.cache_sweep import CachePoint, CacheSweep
+from ooc_mdp.sizes import counted
 from ooc_mdp.store.atomic_file import atomic_file
 
 __all__ = ["print_cache_sweep", "sorted_points", "write_cache_table"]
@@ -47,7 +48,7 @@ def print_cache_sweep(sweep: CacheSweep) -> None:
     first = sweep.points[0]
     console.print(
         printable(
-            f"{sweep.facts['store']}: one solve per line, {first.n_partitions:,} partitions, "
+            f"{sweep.facts['store']}: one solve per line, {counted(first.n_partitions, 'partition')}, "
             f"{format_bytes(first.table_bytes)}, discount {sweep.facts['discount']:g}"
         )
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from ooc_mdp.options import format_bytes
 from ooc_mdp.report.rows import print_rows
-from ooc_mdp.sizes import format_seconds
+from ooc_mdp.sizes import counted, format_seconds
 
 __all__ = ["print_conversion", "print_forecast", "print_generation"]
 
@@ -19,8 +19,9 @@ def print_forecast(figures: dict[str, Any], command: str) -> None:
     rows = [
         ("table", f"{figures['n_states']:,} states, {figures['n_state_actions']:,} state-action pairs, "
                   f"{figures['n_transitions']:,} transitions"),
-        ("", f"{format_bytes(figures['table_bytes'])} decoded; {p:,} partitions of "
-             f"{format_bytes(figures['table_bytes'] // p)}, which read {figures['partitions_read']:.1f} others each"),
+        ("", f"{format_bytes(figures['table_bytes'])} decoded; {counted(p, 'partition')} of "
+             f"{format_bytes(figures['table_bytes'] // p)}"
+             + (f", which read {figures['partitions_read']:.1f} others each" if p > 1 else "")),
         ("method", f"{figures['method']} on {figures['device']}; cache {format_bytes(figures['cache_bytes'])}"
                    + (f" ({share:.1%} of the table)" if share < 1 else ", which holds the whole table")),
         *_memory(figures),
@@ -61,7 +62,7 @@ def _pass(figures: dict[str, Any]) -> str:
         return f"{read}; nothing was loaded in the trial"
     sweeps = "" if sweeping is None else f", and {format_seconds(sweeping)} to back every state up once"
     return (
-        f"{read}, {format_seconds(loading)} to load{sweeps} (measured: {figures['trial_loads']:,} loads in "
+        f"{read}, {format_seconds(loading)} to load{sweeps} (measured: {counted(figures['trial_loads'], 'load')} in "
         f"{figures['trial_seconds']:.1f} s of a trial)"
     )
 
@@ -71,7 +72,8 @@ def _expected(figures: dict[str, Any]) -> str:
         return "the number of passes of this method is not known before the solve"
     passes, backups = (_spread(_number, figures[name]) for name in ("passes", "backups_per_state"))
     time = "" if figures["seconds"] is None else f": {_spread(format_seconds, figures['seconds'])}"
-    return f"{passes} passes over the table, {backups} backups per state{time}; from {figures['basis']}"
+    noun = "pass" if passes == "1" else "passes"
+    return f"{passes} {noun} over the table, {backups} backups per state{time}; from {figures['basis']}"
 
 
 def _number(number: float) -> str:
@@ -90,7 +92,7 @@ def print_generation(figures: dict[str, Any], command: str) -> None:
     least, most = (format_bytes(size) for size in figures["solve_memory_bytes"])
     rows = [
         ("table", f"{figures['n_states']:,} states, {figures['n_state_actions']:,} state-action pairs, "
-                  f"{figures['n_transitions']:,} transitions, {figures['n_partitions']:,} partitions"),
+                  f"{figures['n_transitions']:,} transitions, {counted(figures['n_partitions'], 'partition')}"),
         ("disk", _needed(figures["disk_bytes"], figures["free_disk_bytes"]) if figures["disk_bytes"] else "nothing"),
         ("memory", _needed(figures["memory_bytes"], figures["free_memory_bytes"])),
         ("time", f"{format_seconds(figures['seconds'])} on {figures['threads']} threads, from a sample"),

@@ -16,6 +16,7 @@ from ooc_mdp.model.solution import MAX_INITIAL, Outcome
 from ooc_mdp.options import format_bytes
 from ooc_mdp.report.rows import print_rows
 from ooc_mdp.report.workers_table import print_workers
+from ooc_mdp.sizes import counted
 
 __all__ = ["error_words", "gain_rows", "outcome_words", "policy_words", "print_solution", "solution_rows"]
 
@@ -75,7 +76,7 @@ def solution_rows(figures: dict[str, Any], message: str, verbose: bool = False) 
         *_value_row(figures),
         ("policy", policy_words(figures) or _loss(figures)),
         ("method", f"{figures['method']} on {figures['device']}, {_asked(figures)}"),
-        ("table", f"{figures['n_states']:,} states, {figures['n_partitions']:,} partitions, "
+        ("table", f"{counted(figures['n_states'], 'state')}, {counted(figures['n_partitions'], 'partition')}, "
                   f"{format_bytes(figures['table_bytes'])}; cache {format_bytes(figures['cache_bytes'])}"
                   + (f" ({share:.0%})" if 0.01 <= share < 1 else "")),
         ("loads", f"{figures['loads']:,} = {figures['loads_per_partition']:.2f} per partition; "
@@ -231,7 +232,7 @@ def _details(figures: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("residual", "unknown" if bound is None else f"≤ {bound:.3e}"),
         ("cache", f"{figures['accesses']:,} accesses{auxiliary}; {held} held at most; "
-                  f"{figures['partitions_unread']:,} partitions never read"),
+                  f"{counted(figures['partitions_unread'], 'partition')} never read"),
         ("bytes", f"{format_bytes(figures['bytes_read'])} read, {format_bytes(figures['bytes_decoded'])} decoded"),
         ("work", f"{figures['visits']:,} visits, {figures['sweeps']:,} sweeps, {figures['backups']:,} backups, "
                  f"{figures['policy_evaluations']:,} evaluations of policies"),

@@ -14,6 +14,7 @@ from ooc_mdp.quoting import listed, quote
 from ooc_mdp.report.rows import FILE_WIDTH, print_rows
 from ooc_mdp.report.solve_summary import error_words, gain_rows, policy_words, solution_rows
 from ooc_mdp.report.workers_table import print_workers
+from ooc_mdp.sizes import counted
 
 __all__ = [
     "print_checkpoint",
@@ -76,8 +77,8 @@ def print_inspection(facts: dict[str, Any]) -> None:
         ("partitions", f"{facts['n_partitions']:,} ({facts['partitioning'].get('method', '')}), "
                        f"{_spread(parts['states'], str)} states, "
                        f"{_spread(parts['decoded_bytes'], format_bytes)} decoded"),
-        ("halo", f"{halo['states']:,} states, {halo['share']:.1%} of all{leaving}"),
-        ("coupling", f"{coupling['entries']:,} pairs of partitions, {coupling['density']:.1%} of all"),
+        ("halo", f"{counted(halo['states'], 'state')}, {halo['share']:.1%} of all{leaving}"),
+        ("coupling", f"{counted(coupling['entries'], 'pair')} of partitions, {coupling['density']:.1%} of all"),
         ("bytes", f"{format_bytes(facts['decoded_bytes'])} decoded, {format_bytes(facts['stored_bytes'])} stored"),
     ]  # fmt: skip
     for name, field in facts["fields"].items():
@@ -92,7 +93,9 @@ def print_inspection(facts: dict[str, Any]) -> None:
         )
     rows.append(("order", facts["state_order"]))
     if facts["labels"]:
-        rows.append(("labels", ", ".join(f"{name} ({count:,} states)" for name, count in facts["labels"].items())))
+        rows.append(
+            ("labels", ", ".join(f"{name} ({counted(count, 'state')})" for name, count in facts["labels"].items()))
+        )
     if facts["variables"]:
         rows.append(("variables", ", ".join(starmap(_variable, facts["variables"].items()))))
     if facts["reward_models"]:
@@ -170,6 +173,6 @@ def print_returns(figures: dict[str, Any]) -> None:
         ("solved", f"{solved['value']:.8g}, {between}" if isinstance(solved["value"], float) else solved["value"]),
         ("runs", f"{figures['runs']:,} of at most {figures['steps']:,} steps, {figures['mean_steps']:,.1f} on average"),
         ("ended", f"{figures['ended']:,} runs; of the mean {figures['remaining']:.6g} is the value of last states"),
-        ("loads", f"{figures['loads']:,} partitions"),
+        ("loads", counted(figures["loads"], "partition")),
     ]
     print_rows("", rows)

@@ -25,6 +25,7 @@ from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader, Table, TableFacts
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.arena import SYSTEM_MEMORY, Scratch, TableMemory
+from ooc_mdp.sizes import counted
 from ooc_mdp.store.annotations import open_annotations
 from ooc_mdp.store.blosc_frame import decode_frame
 from ooc_mdp.store.check_load import LoadCheck, check_pointers
@@ -66,7 +67,8 @@ class Store(Table):
 
     def __repr__(self) -> str:
         size = format_bytes(int(self.facts.partition_bytes.sum()))
-        return f"<Store {self.path}: {self.n_states:,} states, {self.n_partitions:,} partitions, {size}>"
+        states, partitions = counted(self.n_states, "state"), counted(self.n_partitions, "partition")
+        return f"<Store {self.path}: {states}, {partitions}, {size}>"
 
     def checking_sha256(self) -> Store:
         """The same store, whose loads check SHA-256 as well as length and CRC-32C (a core does about 1 GB/s)."""

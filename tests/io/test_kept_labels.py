@@ -183,5 +183,5 @@ def test_inspect_lists_labels_with_their_states_and_reward_models(tmp_path: Path
     assert facts["labels"] == {"goal": 2, "init": 1, "two words": 1}
     assert (facts["reward_models"], facts["table_rewards"]) == (["cost", "steps"], "cost")
     shown = ooc("inspect", tmp_path / "s").out
-    assert "goal (2 states), init (1 states), two words (1 states)" in shown
+    assert "goal (2 states), init (1 state), two words (1 state)" in shown
     assert "cost (the table's), steps" in shown

@@ -32,6 +32,7 @@ def choice(
     fit: bool = True,
     synchronous: bool = True,
     device: bool = False,
+    partitions: int = 31,
 ) -> MethodChoice:
     """The choice for a backend and a model of which nothing else is asked."""
     dense, strong = coupling
@@ -41,7 +42,7 @@ def choice(
         synchronous=object() if synchronous else None,
     )
     model: Any = SimpleNamespace(
-        mean_partitions_read=7.25, n_partitions=31, densely_coupled=dense, strongly_coupled=strong
+        mean_partitions_read=7.25, n_partitions=partitions, densely_coupled=dense, strongly_coupled=strong
     )
     return choose_method(options, backend, model, cached, fit)
 
@@ -106,6 +107,7 @@ def test_exact_priorities_have_a_method_of_their_own() -> None:
 
 def test_the_reason_has_the_numbers() -> None:
     assert choice(asked("auto"), WEAK).reason == "a partition reads 7.2 of the 30 others on average"
+    assert choice(asked("auto"), WEAK, partitions=1).reason == "there is one partition"
 
 
 @pytest.mark.parametrize(
