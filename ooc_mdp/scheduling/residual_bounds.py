@@ -69,8 +69,14 @@ def _ranges(ptr: IntArray, which: IntArray) -> tuple[IntArray | slice, IntArray]
     return np.repeat(ptr[which] - (np.cumsum(counts) - counts), counts) + np.arange(source.size), source
 
 
+def _distinct(p: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct ones of some partitions, ascending, and the place of each among them."""
+    distinct = np.flatnonzero(np.bincount(p))
+    return distinct, np.searchsorted(distinct, p)
+
+
 class _Accumulated:
-    """How much changed values, all of one sign, may have moved a row of each partition since its last visit.
+    """How much values that rose, and values that fell, may have moved a row of each partition since its last visit.
 
     A row of p has at most w[p,q] of its mass in q and at most rho in all, so changes of c[p,q] since p's last visit
     move its expected value by at most min(sum_q w[p,q] c[p,q], rho max_q c[p,q]). The second is what keeps bounds
@@ -78,28 +84,30 @@ class _Accumulated:
     """
 
     def __init__(self, partitions: int, entries: int) -> None:
-        self._change = np.zeros(entries)
-        """c[p,q] for each off-diagonal entry of w, by rows."""
-        self._sum = np.zeros(partitions)
-        self._largest = np.zeros(partitions)
+        self._change = np.zeros((2, entries))
+        """c[p,q] of rises and of falls, for each off-diagonal entry of w, by rows."""
+        self._sum = np.zeros((2, partitions))
+        self._largest = np.zeros((2, partitions))
 
     def reset(self, p: IntArray | slice, entries: IntArray | slice) -> None:
         """Partitions p were visited; their entries of the matrix are `entries`."""
-        self._change[entries] = 0.0
-        self._sum[p] = 0.0
-        self._largest[p] = 0.0
+        self._change[:, entries] = 0.0
+        self._sum[:, p] = 0.0
+        self._largest[:, p] = 0.0
 
     def add(self, affected: IntArray, place: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
-        """Values that rows of affected[place] read have changed: by `change` at most, for each entry."""
-        total = (self._change[entries] + change) * _UP_ONE_SUM
-        self._change[entries] = total
-        np.maximum.at(self._largest, affected[place], total)
-        added = np.bincount(place, mass * change, affected.size)
-        self._sum[affected] = (self._sum[affected] + added * UP) * _UP_ONE_SUM
+        """Values that rows of affected[place] read have changed by `change` (float64 [2, k]), for each entry."""
+        total = (self._change[:, entries] + change) * _UP_ONE_SUM
+        self._change[:, entries] = total
+        added = np.empty((2, affected.size))
+        for i, moved in enumerate(mass * change):
+            np.maximum.at(self._largest[i], affected[place], total[i])
+            added[i] = np.bincount(place, moved, affected.size)
+        self._sum[:, affected] = (self._sum[:, affected] + added * UP) * _UP_ONE_SUM
 
     def accumulated(self, p: IntArray, row_sum: FloatArray) -> FloatArray:
-        """float64 [p.size]: what may have flowed into partitions p since their last visits."""
-        return np.minimum(self._sum[p], row_sum * self._largest[p])
+        """float64 [2, p.size]: what may have flowed into partitions p since their last visits."""
+        return np.minimum(self._sum[:, p], row_sum * self._largest[:, p])
 
 
 class Inflow(NamedTuple):
@@ -150,7 +158,7 @@ class ResidualBounds:
         self._entries = order
         """Where the matrix's entries lie by rows, for the sums below."""
         self._row_ptr = np.searchsorted(rows[off], np.arange(n + 1))
-        self._inflow_rise, self._inflow_fall = _Accumulated(n, order.size), _Accumulated(n, order.size)
+        self._inflow = _Accumulated(n, order.size)
         self._present = np.empty((4, n))
         """The four bounds of each partition at the present values, as in `RESIDUALS`."""
         self._settled = np.empty((4, n))
@@ -184,8 +192,7 @@ class ResidualBounds:
 
     def _replace_all(self, bounds: FloatArray) -> None:
         self._present[:] = self._settled[:] = bounds
-        self._inflow_rise.reset(slice(None), slice(None))
-        self._inflow_fall.reset(slice(None), slice(None))
+        self._inflow.reset(slice(None), slice(None))
 
     def at_zero_values(self, reward_range: FloatArray) -> None:
         """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
@@ -236,8 +243,7 @@ class ResidualBounds:
         self._present[:, p] = self._settled[:, p] = residuals
         self.measured[p], self.claimed[p] = False, True
         entries, _ = _ranges(self._row_ptr, p)
-        self._inflow_rise.reset(p, entries)
-        self._inflow_fall.reset(p, entries)
+        self._inflow.reset(p, entries)
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
         """Boundary values of partitions q changed: raise the bounds of those that read them.
@@ -246,23 +252,17 @@ class ResidualBounds:
         ----------
         rise, fall : float64 [q.size], at least 0; most that one of them rose and fell.
         """
-        if not q.size:
+        change = np.array((rise, fall))
+        if not change.any():
             return
         where, source = _ranges(self._ptr, q)
-        p, mass, entries = self._dependents[where], self._mass[where], self._entries[where]
-        # The dependents of one partition are distinct.
-        affected, place = (p, np.arange(p.size)) if q.size == 1 else np.unique(p, return_inverse=True)
-        discount, inverse = self.contraction.discount[affected] * UP, self.contraction.normaliser[affected]
-        row_sum, settled = self.contraction.row_sum[affected], self._settled[:, affected]
-        for inflow, change, normalised, plain in (
-            (self._inflow_rise, rise, 0, 2),
-            (self._inflow_fall, fall, 1, 3),
-        ):
-            if (change > 0).any():
-                inflow.add(affected, place, entries, mass, change[source])
-                grown = discount * inflow.accumulated(affected, row_sum)
-                self._present[plain, affected] = _summed(settled[plain], grown)
-                self._present[normalised, affected] = _summed(settled[normalised], grown * inverse)
+        p = self._dependents[where]
+        affected, place = _distinct(p) if q.size > 1 else (p, np.arange(p.size))
+        self._inflow.add(affected, place, self._entries[where], self._mass[where], change[:, source])
+        c = self.contraction
+        plain = c.discount[affected] * UP * self._inflow.accumulated(affected, c.row_sum[affected])
+        grown = np.concatenate((plain * c.normaliser[affected], plain))
+        self._present[:, affected] = _summed(self._settled[:, affected], grown)
 
     def inflow_of(self, q: IntArray, change: FloatArray) -> Inflow:
         """What changes of at most `change` (float64 [q.size]) in partitions q may do to each of their dependents."""

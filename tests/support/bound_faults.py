@@ -35,8 +35,7 @@ class _LastChangeOnly(ResidualBounds):
     """What flowed in before is forgotten whenever more flows in."""
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
-        self._inflow_rise.reset(slice(None), slice(None))
-        self._inflow_fall.reset(slice(None), slice(None))
+        self._inflow.reset(slice(None), slice(None))
         super().propagate(q, rise, fall)
 
 
@@ -47,8 +46,7 @@ class _LargestChangeOnly(ResidualBounds):
         for i in range(q.size):
             before = self._present.copy()
             super().propagate(q[i : i + 1], rise[i : i + 1], fall[i : i + 1])
-            self._inflow_rise.reset(slice(None), slice(None))
-            self._inflow_fall.reset(slice(None), slice(None))
+            self._inflow.reset(slice(None), slice(None))
             np.maximum(before, self._present, out=self._present)
 
 
@@ -66,8 +64,7 @@ class _FlowForgottenOfAll(ResidualBounds):
 
     def settle(self, p: IntArray, residuals: FloatArray) -> None:
         super().settle(p, residuals)
-        self._inflow_rise.reset(slice(None), slice(None))
-        self._inflow_fall.reset(slice(None), slice(None))
+        self._inflow.reset(slice(None), slice(None))
 
 
 class _NoOwnMass(ResidualBounds):
