@@ -136,6 +136,10 @@ class PartitionCache(Generic[T]):
         """Bytes of a place that are free without an eviction."""
         return self.budget - self._used[place]
 
+    def most_room(self) -> int:
+        """The most that any place has of it."""
+        return self.budget - min(self._used)
+
     def make_room(self, size: int, keep: Callable[[int], bool] | None = None, place: int = 0) -> bool:
         """Evict entries of a place, the least recently used first, until `size` bytes fit there.
 

@@ -68,6 +68,7 @@ class Stager:
     size : what a partition takes of the cache, in bytes.
     depth : most partitions under way at a time, 1 or more.
     prefetch : asks the system to read a partition ahead; None where that is of no use.
+    smallest : what the smallest partition takes of the cache, or less.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class Stager:
         size: Callable[[int], int],
         depth: int = 2,
         prefetch: Callable[[int], None] | None = None,
+        smallest: int = 0,
     ) -> None:
         self._cache = cache
         self._backend = backend
-        self._size = size
+        self._size, self._smallest = size, smallest
         self.depth = depth
         self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
         self._prefetch = prefetch
@@ -119,6 +121,10 @@ class Stager:
             return False
         self._pending[partition] = self._pool.submit(self._read, partition)
         return True
+
+    def has_unused_room(self) -> bool:
+        """Whether the smallest partition would fit without an eviction; larger ones may not."""
+        return self._cache.most_room() >= self._smallest
 
     def prefetch_into_unused_room(self, partition: int) -> bool:
         """:meth:`prefetch` that evicts nothing."""

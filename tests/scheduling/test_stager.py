@@ -59,7 +59,7 @@ class Bench:
         self.source = Source()
         self.backend = Backend(self.source)
         self.cache: PartitionCache[Any] = PartitionCache(held * SIZE, 6, self.backend.released.append)
-        self.stager = Stager(self.cache, self.backend, lambda p: SIZE)  # type: ignore[arg-type]
+        self.stager = Stager(self.cache, self.backend, lambda p: SIZE, smallest=SIZE)  # type: ignore[arg-type]
 
     def arrive(self) -> None:
         """Wait until everything under way was read, then take it over."""
@@ -105,7 +105,9 @@ def test_loading_in_order_reads_ahead_of_the_partitions_that_are_awaited() -> No
 
 def test_reading_into_unused_room_evicts_nothing(two: Bench) -> None:
     two.stager.load(0)
+    assert two.stager.has_unused_room()
     assert two.stager.prefetch_into_unused_room(1)
+    assert not two.stager.has_unused_room()
     two.arrive()
     assert not two.stager.prefetch_into_unused_room(2)
     assert set(two.cache) == {0, 1}

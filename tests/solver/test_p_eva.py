@@ -154,6 +154,9 @@ class Loading:
     def in_flight(self) -> list[int]:
         return self.loading
 
+    def has_unused_room(self) -> bool:
+        return True
+
     def prefetch_into_unused_room(self, partition: int) -> bool:
         started = not self.loading and not self.present.any()  # the cache holds one partition
         self.loading += [partition] * started

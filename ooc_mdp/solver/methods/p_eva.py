@@ -53,11 +53,12 @@ def _fill_unused_room(s: SolveState) -> Part:
     """Load dirty partitions while there is room, before what is there is swept with values that do not hold."""
     while True:
         s.stager.collect()
-        absent = s.target.dirty() & ~s.cache.present
-        absent[s.stager.in_flight()] = False
-        for p in s.by_priority(np.flatnonzero(absent)).tolist():
-            if not s.stager.prefetch_into_unused_room(p):
-                break
+        if s.stager.has_unused_room():
+            absent = s.target.dirty() & ~s.cache.present
+            absent[s.stager.in_flight()] = False
+            for p in s.by_priority(np.flatnonzero(absent)).tolist():
+                if not s.stager.prefetch_into_unused_room(p):
+                    break
         if not s.stager.in_flight():
             return
         s.stager.wait()
@@ -66,7 +67,7 @@ def _fill_unused_room(s: SolveState) -> Part:
 
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
     """Begin to load the most urgent absent partition: into unused room, or in place of a clean one at the end."""
-    if absent.size and not s.stager.in_flight():
+    if absent.size and not s.stager.in_flight() and (may_evict or s.stager.has_unused_room()):
         prefetch = s.stager.prefetch if may_evict else s.stager.prefetch_into_unused_room
         prefetch(int(s.by_priority(absent)[0]))
 
