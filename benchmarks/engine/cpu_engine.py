@@ -112,12 +112,11 @@ def policy(backend: CpuBackend, resident: Resident) -> None:
     """Policy sweeps that nothing ends and nothing extrapolates."""
     shared = backend._shared()
     group = group_of(resident.arrays[0].spec, [resident], [0], np.array([-1.0]), 0, shared)
-    group.progress.unstable[:] = False
-    extents, strides = backend._traversal(resident)
-    group.progress.traversals[0, 0, -extents.size :] = extents
-    group.progress.traversals[0, 1, -extents.size :] = strides
+    findings = backend._findings()
+    findings.unstable[:] = False
+    group.progress.traversals[0] = backend._traversal(resident)
     plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, acceptance_threshold=0.0, alternate=False)
-    arrays = shared.values, shared.policy, group.members, group.progress
+    arrays = shared.values, shared.policy, group.members, group.progress, findings
     run_rounds(group.spec, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
 
 

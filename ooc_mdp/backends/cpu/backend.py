@@ -10,8 +10,8 @@ the interpreter lock, so partitions are decoded meanwhile.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
 
@@ -36,9 +36,10 @@ from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
 from ooc_mdp.backends.cpu.policy_loops import improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Traversal, traversal
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of
 from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, in_one_piece, swept_table
 from ooc_mdp.backends.cpu.table import load_code as load_table_code
+from ooc_mdp.backends.cpu.team import Team
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
 from ooc_mdp.backends.cpu.views import Model, Scratch
 from ooc_mdp.backends.cpu.visits import BatchVisit
@@ -104,7 +105,9 @@ class CpuBackend(HostValues):
     def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
         self._sweep_order: SweepOrder = sweep_order
         self._threads = threads or os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sweeps")
+        self._team = Team(self._threads)
+        self._last_visit: Callable[[], BatchVisit | None] = lambda: None
+        """Of several partitions, while somebody has it; its work ends before that of another begins."""
 
     @property
     def synchronous(self) -> CpuBackend:
@@ -128,10 +131,11 @@ class CpuBackend(HostValues):
         resident, one = min(cache, facts.table_bytes), _values_of_one(facts)
         votes = SweepOrders.nbytes(self._sweep_order, facts.n_partitions, facts.block_shapes)
         packed = PackedBuffers.nbytes(facts, self._threads, members, resident) if _gathers(facts) else 0
+        kept = 6 + 16 * axes_of(facts.block_shapes)
         of_batches = 8 * self._threads * (-(-members // self._threads) - 1) * one
         host = {
             "cache": resident,
-            "sweep workspace": 8 * self._threads * (one + facts.largest_partition) + 6 * facts.n_partitions,
+            "sweep workspace": 8 * self._threads * (one + facts.largest_partition) + kept * facts.n_partitions,
         }
         host |= {"sweep orders": votes} if votes else {}
         host |= Passes.nbytes(facts) if needs.synchronous else {}
@@ -169,7 +173,7 @@ class CpuBackend(HostValues):
         self._facts, self._layout = facts, layout
         self._values = np.zeros(facts.n_states) if values is None else values
         self._policy = np.full(facts.n_states, -1, np.int32) if policy is None else policy
-        self._orders = SweepOrders(self._sweep_order, facts.row_sums.size, facts.block_shapes)
+        self._orders = SweepOrders(self._sweep_order, np.diff(facts.partition_ptr), facts.block_shapes)
         self._unstable = np.ones(facts.row_sums.size, np.bool_)
         self._failures = np.zeros(facts.row_sums.size, np.int8)
         self._backoff = np.zeros(facts.row_sums.size, np.int32)
@@ -186,17 +190,20 @@ class CpuBackend(HostValues):
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
         self._workspaces = np.split(self._workspace, self._threads)
         self._starts = [np.empty(facts.largest_partition, np.int64) for _ in range(self._threads)]
-        self._axes = 1 if facts.block_shapes is None else max(1, facts.block_shapes.shape[1])
 
         self._loop_model = Model(float(facts.discount), float(facts.sign))
         self._read = None if loader is None else self._reader(loader)
         self._owns_tables = loader is not None and loader.read_into is not None
         """Whether arrays of tables that are read are in this backend's memory, so that it may change them."""
 
+    def _findings(self) -> Findings:
+        """What visits have found of each partition."""
+        return Findings(self._unstable, self._failures, self._backoff, self._packed_buffers.suited)
+
     def _shared(self) -> Shared:
         """What threads work on; `commit` exchanges values."""
         arrays = self._values, self._policy, self._workspace, self._starts
-        return Shared(self._loop_model, self._facts.row_sums, self._axes, *arrays)
+        return Shared(self._loop_model, self._facts.row_sums, self._orders.traversals, *arrays)
 
     def _reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable, int]]:
         """Reads partitions into memory for the cache, made here, where the loader can; else as it gives them."""
@@ -284,7 +291,7 @@ class CpuBackend(HostValues):
             shared.values,
             shared.policy,
             arrays.row,
-            np.array(self._traversal(resident)),
+            self._traversal(resident),
             Limits(float(change), int(most), self._orders.alternate),
             Scratch(self._workspaces[0], shared.starts[0]),
         )
@@ -292,27 +299,34 @@ class CpuBackend(HostValues):
     def relax(self, residents: Sequence[Resident], limits: SweepLimits) -> BatchVisit:
         """Rounds of sweeps over all of them on all threads, then a measurement at the values that result."""
         self._end_passes()
+        if (before := self._last_visit()) is not None:
+            before.complete()
         packed = {p for p in self._packed_buffers.assign(residents) if not self._backoff[p]}
-        shared, findings = self._shared(), Findings(self._unstable, self._failures, self._backoff)
+        shared, findings = self._shared(), self._findings()
         rounds: list[Rounds] = []
         for group, topological in groups_of(residents, limits, packed, shared):
             if topological:
                 rounds.append(TopologicalRounds(self._packed_buffers, group, shared, findings))
             else:
-                rounds.append(RoundsInOrder(group, shared, self._traversal, self._orders.alternate, findings))
+                rounds.append(RoundsInOrder(group, shared, self._orders, self._vote, findings))
         threads = min(self._threads, len(residents))
-        return BatchVisit(rounds, shared, self._pool, threads, findings, self._packed_buffers)
+        visit = BatchVisit(rounds, shared, self._team, threads, findings)
+        self._last_visit = weakref.ref(visit)
+        return visit
 
-    def _traversal(self, resident: Resident) -> Traversal:
-        """The order of the next visit's sweeps; what reads most of the model has none that matters."""
-        arrays: SweptTable = resident.arrays[0]
-        if arrays.global_successors:
-            return traversal((resident.n_states,), 0)
-        return self._orders.of(resident.index, self._policy, arrays, self._facts.discount)
+    def _traversal(self, resident: Resident) -> IntArray:
+        """int64 [2, d]: the order of a single visit's sweeps, which begins."""
+        if self._orders.begin_visits(np.array([resident.index])).any():
+            self._vote(resident)
+        return self._orders.traversals[resident.index]
+
+    def _vote(self, resident: Resident) -> None:
+        """Choose the order of its next sweeps."""
+        self._orders.vote(resident.index, self._policy, resident.arrays[0], self._facts.discount)
 
     def measure(self, resident: Resident, significant: float, thread: int = 0) -> tuple[FloatArray, float]:
         """One pass that updates no value; several threads, each with a number of its own, may measure at a time."""
-        m = members_of([resident], np.zeros(1, np.int64), self._facts.row_sums)
+        m = members_of([resident], self._facts.row_sums)
         arrays = self._values, self._policy, m, MeasureOptions(False, float(significant)), self._workspaces[thread]
         measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
@@ -322,8 +336,7 @@ class CpuBackend(HostValues):
     ) -> Iterator[tuple[Specialisation, list[int], Members]]:
         """A thread's share of residents, by specialisation: their places among all, and they as members."""
         for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
-            none = np.zeros(len(places), np.int64)
-            yield spec, places, members_of([residents[i] for i in places], none, self._facts.row_sums)
+            yield spec, places, members_of([residents[i] for i in places], self._facts.row_sums)
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
@@ -337,7 +350,7 @@ class CpuBackend(HostValues):
                 pass_over(spec, self._loop_model, *arrays)
                 measured[places] = m.measured
 
-        self._on_all_threads(sweep)
+        self._team.share(sweep)
         self._passes.passed(np.array([r.index for r in residents]), measured)
         return pass_report(residents, measured)
 
@@ -361,20 +374,11 @@ class CpuBackend(HostValues):
         """Allocate them where the layout has planned, or else as :meth:`rows_bytes` finds that they fit."""
         room = self._layout.rows_room
         mapped = _maps_rows(self._facts, self.free_bytes() if room is None else room)
-        self._rows = PolicyRows(self._facts, coupling, self._threads, self._on_all_threads, mapped)
+        self._rows = PolicyRows(self._facts, coupling, self._threads, self._team.share, mapped)
 
     def close_rows(self) -> None:
         """Let them go."""
         self._rows = None
-
-    def _on_all_threads(self, work: Callable[[int], None]) -> None:
-        futures = [self._pool.submit(work, t) for t in range(1, self._threads)]
-        try:
-            work(0)
-        finally:
-            wait(futures)
-        for future in futures:
-            future.result()
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
         """On all threads, each with its share of the partitions."""
@@ -390,7 +394,7 @@ class CpuBackend(HostValues):
                 improve_rows(*loops, margin, self._workspaces[thread])
                 measured[places] = m.measured
 
-        self._on_all_threads(improve)
+        self._team.share(improve)
         improved = [r.index for r in residents]
         rows.valid[improved] = True
         rows.inflow_bounds[improved] = np.maximum(measured[:, 2], measured[:, 3])
@@ -422,4 +426,4 @@ class CpuBackend(HostValues):
 
     def close(self) -> None:
         """End the threads."""
-        self._pool.shutdown()
+        self._team.close()

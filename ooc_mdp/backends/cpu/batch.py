@@ -70,10 +70,6 @@ class Progress(NamedTuple):
     """int64 [2, G]; whether a thread holds the member, and the number of rounds in which it was claimed."""
     traversals: IntArray
     """int64 [G, 2, d]; extents and strides of each one's order."""
-    unstable: npt.NDArray[np.bool_]
-    """bool [G]; whether the policy is not yet stable, and found by full sweeps."""
-    max_differing: FloatArray
-    """float64 [G]; share of states whose action may change in a full sweep before policy sweeps; below 0: never."""
     squares: FloatArray
     """float64 [G]; squared norm of the last changes, 0 before two sweeps can be compared."""
     goals: FloatArray
@@ -88,12 +84,15 @@ class Findings(NamedTuple):
     """What visits have found of each partition."""
 
     unstable: npt.NDArray[np.bool_]
-    """bool [P]; whether its policy is not yet stable: it changed in many states when it was last looked at."""
+    """bool [P]; whether its policy is not yet stable, and found by full sweeps: it changed in many states when it was
+    last looked at."""
     failures: npt.NDArray[np.int8]
     """int8 [P]; failure count of the back-off: two for each visit of policy sweeps that raised residuals, less one for
     each that did not."""
     backoff: npt.NDArray[np.int32]
     """int32 [P]; visits of full sweeps alone until the back-off ends."""
+    suited: npt.NDArray[np.bool_]
+    """bool [P]; whether sweeps in topological order are, or may be, the right ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,8 @@ class Shared:
     model: Model
     row_sums: FloatArray
     """float64 [P]; the largest of each partition."""
-    axes: int
-    """Of a partition's block of a grid; 1 without a grid."""
+    traversals: IntArray
+    """int64 [P, 2, d]; extents and strides of each partition's order."""
     values: FloatArray
     policy: npt.NDArray[np.int32]
     workspace: FloatArray
@@ -138,16 +137,17 @@ class Rounds(Protocol):
         """Whom they are for."""
         ...
 
+    @property
+    def unprepared(self) -> bool:
+        """Whether something has to be done before the first sweep,"""
+        ...
+
     def prepare(self) -> None:
-        """What has to be done before the first sweep; each thread does some of it."""
+        """which is this; each thread does some of it."""
         ...
 
     def sweep(self, thread: int) -> None:
         """Sweep, until nothing is left that no other thread is at; every thread has prepared."""
-        ...
-
-    def conclude(self) -> None:
-        """Keep what later visits should know; all threads have swept."""
         ...
 
 
@@ -185,25 +185,29 @@ def group_of(
     spec: Specialisation, residents: list[Resident], order: list[int], limits: FloatArray, begin: int, shared: Shared
 ) -> Group:
     """Residents whose part of the workspace begins there."""
-    count, ends = len(residents), [begin]
-    for resident in residents:
-        arrays = resident.arrays[0]
-        ends.append(ends[-1] + (2 if arrays.global_successors else 3) * resident.n_states + arrays.table.halo.size)
-    members = members_of(residents, np.array(ends[:-1]), shared.row_sums)
+    count, members = len(residents), members_of(residents, shared.row_sums)
+    n, halo, global_successors, index = members.tables[:, [1, 2, 12, 24]].T
+    sizes = (3 - global_successors) * n + halo
+    ends = begin + np.cumsum(sizes)
+    members.places[:] = ends - sizes
     progress = Progress(
         claims=np.zeros((2, count), np.int64),
-        traversals=np.ones((count, 2, shared.axes), np.int64),
-        unstable=np.ones(count, np.bool_),
-        max_differing=np.zeros(count),
+        traversals=shared.traversals[index],
         squares=np.zeros(count),
         goals=limits.copy(),
         quiescent=np.zeros(count, np.bool_),
         swept=np.zeros((count, 7)),
     )
-    return Group(spec, residents, order, limits, members.tables[:, 24], members, progress, ends[-1])
+    return Group(spec, residents, order, limits, index, members, progress, int(ends[-1]))
 
 
-def members_of(residents: Sequence[Resident], places: IntArray, row_sums: FloatArray) -> Members:
-    """Members that have not been measured; `row_sums` (float64 [P]) are those of all partitions."""
-    tables = np.stack([r.arrays[0].row for r in residents])
-    return Members(tables, places, row_sums[tables[:, 24]], np.zeros(1, np.int64), np.empty((len(residents), 8)))
+def members_of(residents: Sequence[Resident], row_sums: FloatArray) -> Members:
+    """Members that have not been measured, all at the beginning of the workspace.
+
+    Parameters
+    ----------
+    row_sums : float64 [P]; those of all partitions.
+    """
+    tables, count = np.array([r.arrays[0].row for r in residents]), len(residents)
+    places, claimed = np.zeros(count, np.int64), np.zeros(1, np.int64)
+    return Members(tables, places, row_sums[tables[:, 24]], claimed, np.empty((count, 8)))

@@ -39,6 +39,7 @@ __all__ = [
     "expectation",
     "full_sweep",
     "measure",
+    "measure_states",
     "policy_sweep",
     "terminal_value",
 ]
@@ -292,11 +293,11 @@ def measure(spec, model, values, policy, members, how, workspace):
         if m >= members.tables.shape[0]:
             break
         table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
-        _measure_states(spec, table, model, view, how, members.row_sums[m], members.measured[m])
+        measure_states(spec, table, model, view, how, members.row_sums[m], members.measured[m])
 
 
 @part
-def _measure_states(spec, table, model, view, how, row_sum, out):
+def measure_states(spec, table, model, view, how, row_sum, out):
     """One partition: float64 [8]; see `ooc_mdp.backends.cpu.batch.Members`."""
     one_scale = 1.0 / (1.0 - model.discount * row_sum)
     rise = fall = plain_rise = plain_fall = largest = promising = -np.inf

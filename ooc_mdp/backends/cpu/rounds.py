@@ -21,20 +21,17 @@ from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.batch import (
     EXTRAPOLATED,
-    FALL,
     FIRST_CHANGE,
     FULL,
     MAX_DIFFERING,
     POLICY,
-    RISE,
-    VALUE,
     Findings,
     Group,
     Shared,
 )
 from ooc_mdp.backends.cpu.claims import acquire, release
-from ooc_mdp.backends.cpu.loops import boundary_changes, full_sweep, policy_sweep
-from ooc_mdp.backends.cpu.sweep_order import Traversal
+from ooc_mdp.backends.cpu.loops import full_sweep, policy_sweep
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import Scratch, copy_own, gather_halo, order_of, put_back, view_of
 from ooc_mdp.runtime.compiled import inlined, loop, part
@@ -43,7 +40,6 @@ __all__ = [
     "ACCEPTANCE_THRESHOLD",
     "RoundPlan",
     "RoundsInOrder",
-    "boundaries",
     "clear",
     "extrapolation_factor",
     "next_member",
@@ -128,11 +124,12 @@ def _begin(spec, table, view, values):
 
 
 @loop
-def run_rounds(spec, model, values, policy, members, progress, plan, scratch):
+def run_rounds(spec, model, values, policy, members, progress, findings, plan, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
     Each thread goes along the members round by round and sweeps those that it has not swept in the round
-    and that no other thread holds. All but `scratch.starts` is the same for all threads.
+    and that no other thread holds. Members in the back-off get full sweeps alone. All but `scratch.starts` is the same
+    for all threads.
     """
     path = np.zeros(3, np.int64)
     while True:
@@ -143,14 +140,15 @@ def run_rounds(spec, model, values, policy, members, progress, plan, scratch):
         view = view_of(table, members.places[m], scratch.workspace, values, policy)
         counts = progress.swept[m]
         begins = counts[FULL] + counts[POLICY] == 0
-        unstable = progress.unstable[m]
+        p = table.partition
+        unstable = findings.unstable[p]
         backwards = unstable and plan.alternate and progress.claims[1, m] % 2 == 0
         order = order_of(progress.traversals[m], backwards, scratch.starts)
         if unstable:
             up, down, differing = full_sweep(spec, table, model, view, order)
             largest = max(up, down)
             counts[FULL] += 1
-            progress.unstable[m] = differing > progress.max_differing[m] * table.n
+            findings.unstable[p] = findings.backoff[p] > 0 or differing > MAX_DIFFERING * table.n
             progress.squares[m] = 0.0
         else:
             largest = _policy_sweeps(spec, table, model, view, order, progress, m, plan)
@@ -209,16 +207,6 @@ def extrapolation_factor(spec, own, before, along, square, largest, acceptance_t
     return min(ratio / (1.0 - ratio), size / largest)
 
 
-@loop
-def boundaries(spec, values, policy, members, workspace, swept):
-    """Note the changes of the members' boundary values since the rounds began in `Progress.swept`."""
-    for m in range(members.tables.shape[0]):
-        table = open_table(members.tables[m])
-        view = view_of(table, members.places[m], workspace, values, policy)
-        rise, fall, value = boundary_changes(spec, table, view)
-        swept[m, RISE], swept[m, FALL], swept[m, VALUE] = rise, fall, value
-
-
 @inlined
 def clear(spec, changes):
     """Set the last changes to 0."""
@@ -231,33 +219,33 @@ class RoundsInOrder:
 
     Parameters
     ----------
-    traversal : the order of a resident's next sweeps; any thread.
-    alternate : every second full sweep goes the other way.
-    findings : of all partitions; `unstable` is updated, and members in `backoff` get full sweeps alone.
+    orders : of all partitions.
+    vote : lets a resident choose its order anew; any thread.
+    findings : of all partitions.
     """
 
     def __init__(
-        self,
-        group: Group,
-        shared: Shared,
-        traversal: Callable[[Resident], Traversal],
-        alternate: bool,
-        findings: Findings,
+        self, group: Group, shared: Shared, orders: SweepOrders, vote: Callable[[Resident], None], findings: Findings
     ) -> None:
         self.group = group
-        self._shared, self._traversal = shared, traversal
-        self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, alternate)
+        self._shared, self._vote = shared, vote
         self._findings = findings
-        group.progress.unstable[:] = findings.unstable[group.index]
-        group.progress.max_differing[:] = np.where(findings.backoff[group.index] > 0, -1.0, MAX_DIFFERING)
+        self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, orders.alternate)
+        self._voters: list[int] = np.flatnonzero(orders.begin_visits(group.index)).tolist()
         self._next = itertools.count()
 
+    @property
+    def unprepared(self) -> bool:
+        """Whether members are due to vote."""
+        return bool(self._voters)
+
     def prepare(self) -> None:
-        """Let members vote, where they are due."""
-        residents, traversals = self.group.residents, self.group.progress.traversals
-        while (m := next(self._next)) < len(residents):
-            extents, strides = self._traversal(residents[m])
-            traversals[m, 0, -extents.size :], traversals[m, 1, -extents.size :] = extents, strides
+        """Let them."""
+        group, voters = self.group, self._voters
+        while (i := next(self._next)) < len(voters):
+            m = voters[i]
+            self._vote(group.residents[m])
+            group.progress.traversals[m] = self._shared.traversals[group.index[m]]
 
     def sweep(self, thread: int) -> None:
         """The compiled loop."""
@@ -269,10 +257,7 @@ class RoundsInOrder:
             shared.policy,
             self.group.members,
             self.group.progress,
+            self._findings,
             self._plan,
             Scratch(shared.workspace, shared.starts[thread]),
         )
-
-    def conclude(self) -> None:
-        """Keep whose policy is not yet stable."""
-        self._findings.unstable[self.group.index] = self.group.progress.unstable

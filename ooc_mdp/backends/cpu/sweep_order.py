@@ -25,7 +25,7 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.runtime.compiled import inlined, loop
 
-__all__ = ["SweepOrders", "Traversal", "cast_votes", "traversal"]
+__all__ = ["SweepOrders", "Traversal", "axes_of", "cast_votes", "traversal"]
 
 Traversal = tuple[IntArray, IntArray]
 """int64 extents and signed strides of the merged axes, outermost first; the last one's stride is 1 or -1."""
@@ -135,6 +135,11 @@ def _vote(spec, table, j, s, discount, here, strides, votes):
                 rest = offset
 
 
+def axes_of(shapes: npt.NDArray[np.int32] | None) -> int:
+    """Axes of a traversal, for blocks of these shapes (int32 [P, d]) or none."""
+    return 1 if shapes is None else max(1, shapes.shape[1])
+
+
 class SweepOrders:
     """The traversal of each partition's next sweep.
 
@@ -144,36 +149,47 @@ class SweepOrders:
     Parameters
     ----------
     kind : "forward" and "alternating" begin in memory order, "voted" as the votes say.
-    n_partitions : P.
+    sizes : int64 [P]; states of each partition.
     shapes : int32 [P, d], or None; points along each axis of each partition's block.
     """
 
-    def __init__(self, kind: SweepOrder, n_partitions: int, shapes: npt.NDArray[np.int32] | None) -> None:
+    def __init__(self, kind: SweepOrder, sizes: IntArray, shapes: npt.NDArray[np.int32] | None) -> None:
         self.alternate = kind == "alternating"
         """Whether every second sweep of a visit goes the other way, in all axes."""
+        self.traversals = np.ones((sizes.size, 2, axes_of(shapes)), np.int64)
+        """int64 [P, 2, d]; extents and strides of each one's axes, merged ones last."""
+        self.traversals[:, 0, -1] = sizes
         self._voted = kind == "voted"
         self._shapes = shapes
-        size = n_partitions if self._voted else 0
-        self._descending = np.zeros(size, np.uint32)
+        size = sizes.size if self._voted else 0
         self._visits = np.zeros(size, np.int32)
         self._due = np.ones(size, np.int32)
 
     @staticmethod
     def nbytes(kind: SweepOrder, n_partitions: int, shapes: npt.NDArray[np.int32] | None) -> int:
-        """Bytes that are kept for P partitions."""
-        return 12 * n_partitions + (0 if shapes is None else shapes.nbytes) if kind == "voted" else 0
+        """Bytes that votes keep of P partitions, beside the traversals."""
+        return 8 * n_partitions + (0 if shapes is None else shapes.nbytes) if kind == "voted" else 0
 
-    def of(self, index: int, policy: npt.NDArray[np.int32], swept: SweptTable, discount: float) -> Traversal:
-        """The traversal of a visit that begins; counts visits, and the partition votes when it is due."""
-        n = swept.table.n_states
+    def begin_visits(self, p: IntArray) -> npt.NDArray[np.bool_]:
+        """Count a visit of each of the partitions p; bool [p.size]: which are due to vote."""
         if not self._voted:
-            return traversal((n,), 0)
+            return np.zeros(p.size, np.bool_)
+        self._visits[p] += 1
+        return np.asarray(self._visits[p] >= self._due[p])
+
+    def vote(self, index: int, policy: npt.NDArray[np.int32], swept: SweptTable, discount: float) -> None:
+        """Let a partition choose its traversal by votes; what reads most of the model has none that matters."""
+        visits, n = int(self._visits[index]), swept.table.n_states
+        self._due[index] = visits + max(1, visits // 2)
+        if swept.global_successors:
+            return
         shape = (n,) if self._shapes is None else tuple(self._shapes[index].tolist())
-        visits = int(self._visits[index]) + 1
-        self._visits[index] = visits
-        if visits >= self._due[index]:
-            self._due[index] = visits + max(1, visits // 2)
-            any_shape = swept.spec._replace(actions=(), width=())  # one loop for all specialisations: a vote is rare
-            votes = cast_votes(any_shape, swept.row, np.array(shape, np.int64), policy, float(discount))
-            self._descending[index] = sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n)
-        return traversal(shape, int(self._descending[index]))
+        any_shape = swept.spec._replace(actions=(), width=())  # one loop for all specialisations: a vote is rare
+        votes = cast_votes(any_shape, swept.row, np.array(shape, np.int64), policy, float(discount))
+        self.choose(index, shape, sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n))
+
+    def choose(self, index: int, shape: tuple[int, ...], descending: int) -> None:
+        """From now on the axes of a partition's block are traversed like that; see :func:`traversal`."""
+        extents, strides = traversal(shape, descending)
+        self.traversals[index] = 1
+        self.traversals[index, :, -extents.size :] = extents, strides

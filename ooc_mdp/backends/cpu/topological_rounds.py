@@ -43,13 +43,13 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.compiled import loop, part
 
-__all__ = ["PackedBuffers", "TopologicalRounds"]
+__all__ = ["MAX_DIFFERING_PACKED", "MAX_FAILURES_PACKED", "PackedBuffers", "TopologicalRounds"]
 
 _ROUNDS = 16
 """Rounds over the partitions of a visit."""
 _MAX_PASSES = 8
 """Sweeps of the policy between two full ones."""
-_MAX_DIFFERING = 0.5
+MAX_DIFFERING_PACKED = 0.5
 """Share of the states whose action may change in a full sweep before sweeps of the policy follow."""
 _DROP = 0.1
 """Share of a visit's first change at which it leaves a partition, and of a full sweep's at which the policy is improved
@@ -62,12 +62,24 @@ _MIN_LATER, _MAX_LATER = 0.02, 0.3
 """Mean g p_later of partitions that are swept this way."""
 _GROWTH = 4.0
 """Changes that many times the first ones end the longer steps."""
-_MAX_FAILURES = 6
+MAX_FAILURES_PACKED = 6
+"""Failure count beyond which a partition is left to the other rounds."""
 _MAX_BUFFER_BYTES = 1 << 20
 """Of one partition's packed rows, which are read from the second-level cache."""
 _MAX_BYTES = 16 << 20
 """Of all packed rows, or `_SHARE_OF_CACHE` where that is more: they must not grow with the table."""
 _SHARE_OF_CACHE = 1 / 3
+
+
+class KnownRows(NamedTuple):
+    """What is known of the packed rows of each partition, from one visit to the next."""
+
+    packed: npt.NDArray[np.bool_]
+    """bool [P]; whether they are those of any policy."""
+    changed: npt.NDArray[np.int32]
+    """int32 [P]; states whose action has changed since their order was found."""
+    relaxation: FloatArray
+    """float64 [P]; the relaxation factor c that they were packed with."""
 
 
 class PackedProgress(NamedTuple):
@@ -85,20 +97,12 @@ class PackedProgress(NamedTuple):
     """int64 [G]; of the packed rows."""
     valid: npt.NDArray[np.bool_]
     """bool [G]; whether the packed rows are known to be those of the present policy."""
-    packed: npt.NDArray[np.bool_]
-    """bool [G]; whether the packed rows are those of any policy."""
-    changed: IntArray
-    """int64 [G]; states whose action has changed since the order of the packed rows was found."""
     relaxation: FloatArray
     """float64 [G]; the relaxation factor c of `ooc_mdp.backends.cpu.packed`."""
-    plain: npt.NDArray[np.bool_]
-    """bool [G]; whether steps had to be made plain."""
-    later: FloatArray
-    """float64 [G]; mean of g p_later; -1: not looked at."""
 
 
 @loop
-def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
+def _run_rounds(spec, model, values, policy, members, progress, findings, state, known, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
     path = np.zeros(3, np.int64)
     most = np.int64(_ROUNDS)  # of the type of a variable: Numba compiles `next_member` anew for a constant
@@ -108,18 +112,21 @@ def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
             break
         table = open_table(members.tables[m])
         view = view_of(table, members.places[m], scratch.workspace, values, policy)
-        improving = progress.unstable[m] or state.converged[m] or state.passes[m] >= _MAX_PASSES
+        improving = findings.unstable[table.partition] or state.converged[m] or state.passes[m] >= _MAX_PASSES
         if improving:
             backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
             order = order_of(progress.traversals[m], backwards, scratch.starts)
-            largest = _improve(spec, table, model, view, order, progress, state, m)
+            largest = _improve(spec, table, model, view, order, progress, findings, state, m)
         else:
             width = len(spec.width) if len(spec.width) > 0 else table.width
             packed = packed_at(state.addresses[m], table.n, width)
             if not state.valid[m]:
-                _bring_up_to_date(spec, table, model, view, packed, state, m, scratch)
+                _bring_up_to_date(
+                    spec, table, model, view, packed, known, findings.suited, state.relaxation[m], scratch
+                )
+                state.valid[m] = True
                 progress.squares[m] = 0.0
-            largest = _sweep(spec, table, view, packed, progress, state, m)
+            largest = _sweep(spec, table, view, packed, progress, state, known, m)
         if progress.swept[m, FIRST_CHANGE] == 0.0:
             progress.swept[m, FIRST_CHANGE] = largest
             progress.goals[m] = max(progress.goals[m], _DROP * largest)
@@ -134,29 +141,30 @@ def _run_rounds(spec, model, values, policy, members, progress, state, scratch):
 
 
 @part
-def _bring_up_to_date(spec, table, model, view, packed, state, m, scratch):
-    """Make the packed rows of member m those of the present policy."""
-    relaxation = 0.0 if state.plain[m] else state.relaxation[m]
+def _bring_up_to_date(spec, table, model, view, packed, known, suited, relaxation, scratch):
+    """Make the packed rows of a partition those of the present policy; packing tells whether they suit it."""
+    p = table.partition
     outdated = 0
-    if state.packed[m]:
+    usable = known.packed[p] and known.relaxation[p] == relaxation
+    if usable:
         outdated = count_outdated(spec, table, view, packed)
-        state.changed[m] += outdated
-    if state.packed[m] and state.changed[m] <= _MAX_OUTDATED * table.n:
+        known.changed[p] += outdated
+    if usable and known.changed[p] <= _MAX_OUTDATED * table.n:
         if outdated > 0:
             patch(spec, table, model, view, packed, scratch.integers[3], relaxation)
     else:
-        state.later[m] = pack(spec, table, model, view, packed, scratch, relaxation)
-        state.changed[m] = 0
-    state.valid[m] = state.packed[m] = True
+        later = pack(spec, table, model, view, packed, scratch, relaxation)
+        known.packed[p], known.changed[p], known.relaxation[p] = True, 0, relaxation
+        suited[p] &= _MIN_LATER <= later <= _MAX_LATER
 
 
 @part
-def _improve(spec, table, model, view, order, progress, state, m):
+def _improve(spec, table, model, view, order, progress, findings, state, m):
     """A full sweep of member m; its largest change."""
     up, down, differing = full_sweep(spec, table, model, view, order)
     largest = max(up, down)
     progress.swept[m, FULL] += 1
-    progress.unstable[m] = differing > _MAX_DIFFERING * table.n
+    findings.unstable[table.partition] = differing > MAX_DIFFERING_PACKED * table.n
     progress.squares[m] = 0.0
     state.valid[m] = state.valid[m] and differing == 0
     state.converged[m] = False
@@ -166,7 +174,7 @@ def _improve(spec, table, model, view, order, progress, state, m):
 
 
 @loop
-def _sweep(spec, table, view, packed, progress, state, m):
+def _sweep(spec, table, view, packed, progress, state, known, m):
     """A sweep over the packed rows of member m, and extrapolation; the largest change of the sweep."""
     if progress.squares[m] == 0.0:
         clear(spec, view.changes)
@@ -176,9 +184,10 @@ def _sweep(spec, table, view, packed, progress, state, m):
     before, progress.squares[m] = progress.squares[m], square
     state.converged[m] = largest <= max(state.wanted[m], state.limits[m])
     first = progress.swept[m, FIRST_CHANGE]
-    if state.relaxation[m] > 0.0 and not state.plain[m] and first > 0.0 and largest > _GROWTH * first:
+    if state.relaxation[m] > 0.0 and first > 0.0 and largest > _GROWTH * first:
         make_plain(spec, table, packed)
-        state.plain[m] = True
+        state.relaxation[m] = 0.0
+        known.packed[table.partition] = False  # another visit takes the longer steps
         progress.squares[m] = 0.0
     elif largest > state.limits[m]:
         further = extrapolation_factor(spec, view.own, before, along, square, largest, ACCEPTANCE_THRESHOLD)
@@ -202,20 +211,18 @@ class PackedBuffers:
     alternate : whether full sweeps may go either way.
     """
 
-    max_differing = _MAX_DIFFERING
-
     def __init__(self, facts: ModelFacts, threads: int, members: int, cache: int, alternate: bool) -> None:
         n, k = facts.largest_partition, facts.longest_row
         self.alternate = alternate
         self._count = _buffer_count(facts, members, cache)
         self.suited = np.full(facts.row_sums.size, bool(self._count))
         """bool [P]; whether sweeps in topological order are, or may be, the right ones."""
-        self.packed = np.zeros(facts.row_sums.size, np.bool_)
-        """bool [P]; whether its buffer holds the rows of some policy of it."""
-        self.changed = np.zeros(facts.row_sums.size, np.int32)
-        self.relaxation = np.zeros(facts.row_sums.size, np.float32)
+        partitions = facts.row_sums.size
+        self.known = KnownRows(np.zeros(partitions, np.bool_), np.zeros(partitions, np.int32), np.zeros(partitions))
+        self.addresses = np.zeros(partitions, np.int64)
+        """int64 [P]; of the buffers,"""
         self.by_partition: dict[int, npt.NDArray[np.uint8]] = {}
-        """Least recently visited first."""
+        """which are these, the least recently visited first."""
         room = 1 if self._count else 0
         self.scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
         self.gathered = [np.empty(n * (k + 1) * room) for _ in range(threads)]
@@ -226,7 +233,7 @@ class PackedBuffers:
         """Bytes of packed rows and scratch; 0 where no partition can be swept this way."""
         n, k = facts.largest_partition, facts.longest_row
         buffers = _buffer_count(facts, members, cache)
-        scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 10 * facts.row_sums.size
+        scratch = threads * n * (16 + 8 * (k + 1) + 4 * k) + 22 * facts.row_sums.size
         return buffers * _buffer_bytes(facts) + scratch if buffers else 0
 
     def suits(self, resident: Resident) -> bool:
@@ -247,7 +254,7 @@ class PackedBuffers:
             arrays = r.arrays[0]
             buffer = self.by_partition.pop(r.index, None)
             if buffer is None:
-                self.packed[r.index] = False
+                self.known.packed[r.index] = False
                 size = packed_bytes(r.n_states, len(arrays.spec.width), arrays.table.successors.itemsize)
                 if len(self.by_partition) >= self._count:
                     oldest = next((p for p in self.by_partition if p not in batch), None)
@@ -256,6 +263,7 @@ class PackedBuffers:
                     buffer = self.by_partition.pop(oldest)
                 if buffer is None or buffer.nbytes < size:
                     buffer = np.empty(size, np.uint8)
+                self.addresses[r.index] = buffer.ctypes.data
             self.by_partition[r.index] = buffer
             served.add(r.index)
         return served
@@ -266,34 +274,28 @@ class TopologicalRounds:
 
     Parameters
     ----------
-    findings : of all partitions; `unstable` is updated, and steps of members with `failures` are those of plain
+    findings : of all partitions; steps of members with `failures` are those of plain
         Gauss-Seidel (a relaxation factor of 0).
     """
 
     def __init__(self, buffers: PackedBuffers, group: Group, shared: Shared, findings: Findings) -> None:
         index = group.index
-        failures = findings.failures[index]
         self.group = group
-        self._buffers, self._shared = buffers, shared
-        self._findings = findings
-        group.progress.unstable[:] = findings.unstable[index]
-        self._given_up = failures > _MAX_FAILURES
-        relaxation = np.where(failures > 0, 0.0, _RELAXATION)
+        self._buffers, self._shared, self._findings = buffers, shared, findings
         count = index.size
+        group.progress.traversals[:] = 1  # the order of memory
         group.progress.traversals[:, 0, -1] = group.members.tables[:, 1]
         self._state = PackedProgress(
             limits=group.limits,
             wanted=np.zeros(count),
             converged=np.zeros(count, np.bool_),
             passes=np.zeros(count, np.int64),
-            addresses=np.array([buffers.by_partition[p].ctypes.data for p in index.tolist()]),
+            addresses=buffers.addresses[index],
             valid=np.zeros(count, np.bool_),
-            packed=buffers.packed[index] & (buffers.relaxation[index] == relaxation.astype(np.float32)),
-            changed=buffers.changed[index].astype(np.int64),
-            relaxation=relaxation,
-            plain=np.zeros(count, np.bool_),
-            later=np.full(count, -1.0),
+            relaxation=np.where(findings.failures[index] > 0, 0.0, _RELAXATION),
         )
+
+    unprepared = False
 
     def prepare(self) -> None:
         """Nothing is to be done."""
@@ -309,19 +311,11 @@ class TopologicalRounds:
             shared.policy,
             self.group.members,
             self.group.progress,
+            self._findings,
             self._state,
+            buffers.known,
             PackScratch(shared.workspace, shared.starts[thread], *arrays, buffers.alternate),
         )
-
-    def conclude(self) -> None:
-        """Keep which rows are packed, and which partitions are to be swept otherwise from now on."""
-        buffers, index, state = self._buffers, self.group.index, self._state
-        self._findings.unstable[index] = self.group.progress.unstable
-        buffers.packed[index] = state.packed & ~state.plain
-        buffers.changed[index], buffers.relaxation[index] = state.changed, state.relaxation
-        looked_at = state.later >= 0.0
-        unsuited = looked_at & ((state.later < _MIN_LATER) | (state.later > _MAX_LATER))
-        buffers.suited[index] &= ~(unsuited | self._given_up)
 
 
 def _buffer_count(facts: ModelFacts, members: int, cache: int) -> int:

@@ -7,9 +7,7 @@ found, policy sweeps back off: visits of full sweeps follow, ever more of them e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -23,13 +21,15 @@ from ooc_mdp.backends.cpu.batch import (
     RISE,
     VALUE,
     Findings,
-    Group,
     Rounds,
     Shared,
 )
-from ooc_mdp.backends.cpu.loops import MeasureOptions, measure
-from ooc_mdp.backends.cpu.rounds import boundaries
-from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers
+from ooc_mdp.backends.cpu.claims import fetch_increment
+from ooc_mdp.backends.cpu.loops import MeasureOptions, boundary_changes, measure_states
+from ooc_mdp.backends.cpu.team import Team
+from ooc_mdp.backends.cpu.topological_rounds import MAX_DIFFERING_PACKED, MAX_FAILURES_PACKED
+from ooc_mdp.backends.cpu.views import open_member
+from ooc_mdp.runtime.compiled import loop, part
 
 __all__ = ["BatchVisit", "judge"]
 
@@ -42,60 +42,50 @@ class BatchVisit:
     Parameters
     ----------
     rounds : of all partitions, in groups.
-    pool, threads : so many of its threads sweep.
-    findings, buffers : what is known of each partition, and of its packed rows; updated.
+    team, threads : so many of its threads sweep; the caller's begins when it asks for the report.
+    findings : what is known of each partition; updated.
     """
 
-    def __init__(
-        self,
-        rounds: Sequence[Rounds],
-        shared: Shared,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        findings: Findings,
-        buffers: PackedBuffers,
-    ) -> None:
-        self._rounds, self._shared, self._findings, self._buffers = rounds, shared, findings, buffers
-        self._barrier = threading.Barrier(threads)
-        self._futures = [pool.submit(self._sweep, t) for t in range(threads)]
+    def __init__(self, rounds: Sequence[Rounds], shared: Shared, team: Team, threads: int, findings: Findings) -> None:
+        self._rounds, self._shared, self._findings = rounds, shared, findings
+        self._team, self._threads = team, threads
+        self._complete = False
+        if any(r.unprepared for r in rounds):
+            team.share(self._prepare, threads)
+        team.begin(self._sweep, threads)
+
+    def _prepare(self, thread: int) -> None:
+        for r in self._rounds:
+            r.prepare()
 
     def _sweep(self, thread: int) -> None:
-        """One thread's part; all wait for each other between its steps."""
-        try:
-            for r in self._rounds:
-                r.prepare()
-            self._barrier.wait()
-            for r in self._rounds:
-                r.sweep(thread)
-            self._barrier.wait()
-        except BaseException:
-            self._barrier.abort()
-            raise
+        for r in self._rounds:
+            r.sweep(thread)
+
+    def _settle(self, thread: int) -> None:
         shared, how = self._shared, MeasureOptions(True, 0.0)
         for r in self._rounds:
-            measure(r.group.spec, shared.model, shared.values, shared.policy, r.group.members, how, shared.workspace)
+            group, arrays = r.group, (shared.values, shared.policy, r.group.members)
+            settle(group.spec, shared.model, *arrays, group.progress.swept, self._findings, how, shared.workspace)
 
     def done(self) -> bool:
-        """Whether all threads are."""
-        return all(f.done() for f in self._futures)
+        """Whether the other threads are, so that little is left to do."""
+        return self._team.others_done()
+
+    def complete(self) -> None:
+        """Sweep and measure to the end, unless that is done; nothing else may begin before."""
+        if not self._complete:
+            self._team.finish()
+            self._team.share(self._settle, self._threads)
+            self._complete = True
 
     def report(self) -> VisitReport:
         """What they did; asked once."""
-        failure: BaseException | None = None
-        for future in self._futures:
-            error = future.exception()
-            if error is not None and (failure is None or isinstance(failure, threading.BrokenBarrierError)):
-                failure = error
-        if failure is not None:
-            raise failure
+        self.complete()
         count = sum(len(r.group.order) for r in self._rounds)
         n_states, swept, measured = np.empty(count, np.int64), np.empty((count, 7)), np.empty((count, 8))
-        shared = self._shared
         for r in self._rounds:
             group, m = r.group, r.group.members
-            boundaries(group.spec, shared.values, shared.policy, m, shared.workspace, group.progress.swept)
-            r.conclude()
-            judge(group, self._findings, self._buffers)
             n_states[group.order], swept[group.order] = m.tables[:, 1], group.progress.swept
             measured[group.order] = m.measured
         sweeps = (swept[:, FULL] + swept[:, POLICY]).astype(np.int64)
@@ -112,15 +102,33 @@ class BatchVisit:
         )
 
 
-def judge(group: Group, findings: Findings, buffers: PackedBuffers) -> None:
-    """Decide how partitions that have been swept and measured are swept next."""
-    p, tables, measured, swept = group.index, group.members.tables, group.members.measured, group.progress.swept
-    topological = buffers.suited[p] & (len(group.spec.width) > 0) & (tables[:, 12] == 0)
-    most = np.where(topological, buffers.max_differing, MAX_DIFFERING)
-    backoff, failures = findings.backoff[p], findings.failures[p].astype(np.int32)
-    judged = (backoff == 0) & (swept[:, POLICY] > 0)
-    worse = judged & (np.maximum(measured[:, 2], measured[:, 3]) > 2.0 * swept[:, FIRST_CHANGE])
-    failures = np.where(worse, np.minimum(failures + 2, _MAX_FAILURES), np.maximum(failures - judged, 0))
-    findings.unstable[p] |= worse | (measured[:, 7] > most * tables[:, 1])
-    findings.backoff[p] = np.where(worse, 1 << failures >> 2, np.maximum(backoff - 1, 0))
-    findings.failures[p] = failures
+@loop
+def settle(spec, model, values, policy, members, swept, findings, how, workspace):
+    """Measure the members at the present values, and decide how they are swept next; several threads may share them."""
+    while True:
+        m = int(fetch_increment(members.next.ctypes.data))
+        if m >= members.tables.shape[0]:
+            break
+        table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
+        counts, measured = swept[m], members.measured[m]
+        counts[RISE], counts[FALL], counts[VALUE] = boundary_changes(spec, table, view)
+        measure_states(spec, table, model, view, how, members.row_sums[m], measured)
+        judge(table.partition, counts, measured, findings)
+        in_order = len(spec.width) == 0 or table.global_successors or not findings.suited[table.partition]
+        most = (MAX_DIFFERING if in_order else MAX_DIFFERING_PACKED) * table.n
+        findings.unstable[table.partition] |= measured[7] > most
+
+
+@part
+def judge(p, swept, measured, findings):
+    """Count a failure of partition p's policy sweeps where they left larger residuals than they found."""
+    findings.suited[p] &= findings.failures[p] <= MAX_FAILURES_PACKED
+    if findings.backoff[p] > 0:
+        findings.backoff[p] -= 1
+    elif swept[POLICY] > 0:
+        if max(measured[2], measured[3]) > 2.0 * swept[FIRST_CHANGE]:
+            findings.failures[p] = min(findings.failures[p] + 2, _MAX_FAILURES)
+            findings.backoff[p] = 1 << findings.failures[p] >> 2
+            findings.unstable[p] = True
+        else:
+            findings.failures[p] = max(findings.failures[p] - 1, 0)

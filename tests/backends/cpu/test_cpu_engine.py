@@ -16,13 +16,14 @@ import pytest
 from cpu_visits import LIMITS, started
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from paths import BENCHMARKS
 from small_mdps import Case, cases, distance, make_store, model_of_shape, optimum, rows_of, stored
 from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.backends.cpu import table as cpu_tables
-from ooc_mdp.backends.cpu.batch import Findings, group_of
+from ooc_mdp.backends.cpu.batch import Findings
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.table import swept_table
 from ooc_mdp.backends.cpu.visits import judge
@@ -32,6 +33,11 @@ from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.runtime.arena import TableMemory
 from ooc_mdp.solver.local import solve
 from ooc_mdp.store import Store
+
+
+@njit
+def _judge(p: int, swept: np.ndarray, measured: np.ndarray, findings: Findings) -> None:
+    judge(p, swept, measured, findings)
 
 
 def successors_of(table: PartitionTable, whole: bool) -> np.ndarray:
@@ -134,13 +140,11 @@ def test_visits_that_make_matters_worse_are_followed_by_full_sweeps_ever_longer(
     store = make_store(Case(Model((State((Action(1.0, {0: 1.0}),)),)), partitions=1), tmp_path / "s")
     backend, (resident,) = started(store, 0.5)
     backend._unstable[:] = False
-    group = group_of(resident.arrays[0].spec, [resident], [0], np.zeros(1), 0, backend._shared())
-    group.progress.swept[0] = 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0
-    findings = Findings(backend._unstable, backend._failures, backend._backoff)
+    swept = np.array([0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
     def note(residual: float) -> None:
-        group.members.measured[0] = 0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0
-        judge(group, findings, backend._packed_buffers)
+        measured = np.array([0.0, 0.0, residual, 0.0, 0.0, 0.0, 0.0, 0.0])
+        _judge(resident.index, swept, measured, backend._findings())
 
     backoffs = []
     for _ in range(4):
@@ -210,7 +214,7 @@ def test_the_plan_names_what_sweeps_allocate(tmp_path: Path) -> None:
     states = tuple(State((Action(1.0, {(i + 1) % 30: 1.0}),)) for i in range(30))
     store = make_store(Case(Model(states), partitions=5), tmp_path / "s")
     backend, _ = started(store, 0.5, threads=2)
-    held = [backend._workspace, *backend._starts, backend._unstable, backend._failures, backend._backoff]
+    held = [backend._workspace, *backend._starts, *backend._findings()[:3], backend._orders.traversals]
     layout = backend.layout(backend._facts, Needs())
     assert sum(a.nbytes for a in held) == layout.host["sweep workspace"]
     assert layout.batch_size == 5

@@ -307,7 +307,7 @@ def test_a_partition_that_steps_serve_badly_is_left_to_the_other_rounds(tmp_path
     assert all(backend._packed_buffers.suits(r) for r in residents)
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert all(backend._packed_buffers.suits(r) for r in residents)
-    backend._failures[1] = topological_rounds._MAX_FAILURES + 1
+    backend._failures[1] = topological_rounds.MAX_FAILURES_PACKED + 1
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     assert [backend._packed_buffers.suits(r) for r in residents] == [True, False, True, True]
     backend.close()
@@ -334,7 +334,7 @@ def test_packed_rows_take_no_more_than_the_plan_says_and_the_least_recently_visi
     backend.relax(residents, SweepLimits(1e-9, 5)).report()
     buffers = backend._packed_buffers
     held = [*buffers.by_partition.values(), *buffers.scratch, *buffers.gathered, *buffers.gathered_rows]
-    held += [buffers.suited, buffers.packed, buffers.changed, buffers.relaxation]
+    held += [buffers.suited, *buffers.known, buffers.addresses]
     assert len(buffers.by_partition) == 4
     assert sum(a.nbytes for a in held) <= planned
     backend.close()
