@@ -79,7 +79,7 @@ def _of_bounds(end: FinalState) -> Certificate:
     bounds, target, value_size = end.bounds, end.target, end.value_size
     lower, upper = bounds.error_interval(value_size)
     return Certificate(
-        error_bound=max(-lower, upper),
+        error_bound=max(0.0, -lower, upper),
         error_lower=lower,
         error_upper=upper,
         residual_bound=bounds.residual() + bounds.rounding(value_size, plain=True),

@@ -70,7 +70,7 @@ class Refined:
     @property
     def error(self) -> float:
         """The proved bound on ||V - V*||."""
-        return max(-self.lower, self.upper)
+        return max(0.0, -self.lower, self.upper)
 
     def count(self, statistics: SolveStatistics) -> None:
         """Add the work to the statistics of the solve."""
@@ -159,7 +159,7 @@ class _Refinement:
         lower, upper = _outwards(min(least - m.fall, 0.0)), _outwards(max(most + m.rise, 0.0))
         # |T V - V| <= |T W - W| + (1 + g rho) |V - W|, and g rho < 1.
         residual = _outwards(m.plain + 2 * max(most, -least))
-        error = max(-lower, upper)
+        error = max(0.0, -lower, upper)
         target = self._target(error, m.rounding)
         proved, reached = (residual, Outcome.RESIDUAL_REACHED) if self.plain else (error, Outcome.PROVED)
         return Refined(

@@ -145,8 +145,15 @@ def test_a_target_below_rounding_ends_and_says_so(case: Case, discount: float, m
         best = optimum(rows, discount, case.sense)
         solution = solve(store, discount, method, epsilon=1e-40)
         assert_that_all_claims_hold(solution, store, rows, best, discount)
-        if any(best) or rows.rewards.any():
+        if any(best):
             assert solution.outcome is Outcome.PRECISION_LIMIT
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_exact_errs_by_0(tmp_path: Path, method: dict) -> None:
+    states = (State((Action(0.0, {0: 1.0}), Action(-1e-7, {0: 1.0}))),)
+    solution = solve(make_store(Case(Model(states)), tmp_path / "s"), 0.9, method, epsilon=1e-40)
+    assert (solution.outcome, str(solution.error_bound)) == (Outcome.PROVED, "0.0")
 
 
 @few
