@@ -74,7 +74,7 @@ def test_a_finite_horizon_takes_what_its_plan_says(tmp_path, output):
     peak, plan, said = peak_and_plan(tmp_path / "s", "--cache", CACHE, *where, asked=asked)
     assert plan["values of two stages"] == 16 * made.n_states
     assert plan.get("policies of all stages, without an output", 0) == (0 if output else 76 * made.n_states)
-    assert f"= {format_bytes(sum(plan.values()))}\n" in said
+    assert f"memory plan, RAM: {format_bytes(sum(plan.values()))}\n" in said
     assert 0.8 * sum(plan.values()) <= peak <= 1.2 * sum(plan.values())
 
 
