@@ -18,7 +18,7 @@ from ooc_mdp.runtime.threads import map_on_threads, slices
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
 from ooc_mdp.solver.history import HistoryRecorder, row_of
-from ooc_mdp.solver.refinement import Refined
+from ooc_mdp.solver.refinement import Refined, error_of
 
 __all__ = ["FinalState", "conclude"]
 
@@ -79,7 +79,7 @@ def _of_bounds(end: FinalState) -> Certificate:
     bounds, target, value_size = end.bounds, end.target, end.value_size
     lower, upper = bounds.error_interval(value_size)
     return Certificate(
-        error_bound=max(0.0, -lower, upper),
+        error_bound=error_of(lower, upper),
         error_lower=lower,
         error_upper=upper,
         residual_bound=bounds.residual() + bounds.rounding(value_size, plain=True),

@@ -287,9 +287,11 @@ def choose_method(
     ------
     OptionsError : policy iteration was asked for, and the kernels keep no rows.
     """
-    others = f"a partition reads {facts.mean_partitions_read:.1f} of the {facts.n_partitions - 1} others on average"
-    if facts.n_partitions == 1:
-        others = "there is one partition"
+    others = (
+        f"a partition reads {facts.mean_partitions_read:.1f} of the {facts.n_partitions - 1} others on average"
+        if facts.n_partitions > 1
+        else "there is one partition"
+    )
     p_eva = "p-eva on device" if backend.features.overlaps_loads else "p-eva"
     if options.exact_priorities:
         return MethodChoice("exact p-eva", None, "exact p-eva", "exact priorities were asked for")

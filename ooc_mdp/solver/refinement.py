@@ -36,7 +36,7 @@ from ooc_mdp.solver.session import Session, StoppedEarly
 from ooc_mdp.solver.start import start
 from ooc_mdp.solver.state import SolveState
 
-__all__ = ["Refined", "refine"]
+__all__ = ["Refined", "error_of", "refine"]
 
 _REDUCTION = 1e-4
 """A correction is solved for to this share of the error that is left, or to a hundredth of the target."""
@@ -70,7 +70,7 @@ class Refined:
     @property
     def error(self) -> float:
         """The proved bound on ||V - V*||."""
-        return max(0.0, -self.lower, self.upper)
+        return error_of(self.lower, self.upper)
 
     def count(self, statistics: SolveStatistics) -> None:
         """Add the work to the statistics of the solve."""
@@ -159,7 +159,7 @@ class _Refinement:
         lower, upper = _outwards(min(least - m.fall, 0.0)), _outwards(max(most + m.rise, 0.0))
         # |T V - V| <= |T W - W| + (1 + g rho) |V - W|, and g rho < 1.
         residual = _outwards(m.plain + 2 * max(most, -least))
-        error = max(0.0, -lower, upper)
+        error = error_of(lower, upper)
         target = self._target(error, m.rounding)
         proved, reached = (residual, Outcome.RESIDUAL_REACHED) if self.plain else (error, Outcome.PROVED)
         return Refined(
@@ -265,6 +265,11 @@ def _add(to: SolveStatistics, done: SolveStatistics) -> None:
     """Count work that was done beside a solve's own."""
     for name in ("loads", "bytes_read", "bytes_decoded", "backups", "policy_evaluations"):
         setattr(to, name, getattr(to, name) + getattr(done, name))
+
+
+def error_of(lower: float, upper: float) -> float:
+    """The bound on |V - V*| where V* - V lies between `lower` and `upper`; NaN where either is."""
+    return float(np.maximum(-lower, upper)) + 0.0  # of an exact value 0, and not -0
 
 
 def _outwards(x: float) -> float:

@@ -63,10 +63,8 @@ def start(
         """What partition p takes of the cache: a slot, which may have to be enlarged, or the bytes of its table."""
         return current[0].plan.layout.entry_bytes or int(table.facts.partition_bytes[p])
 
-    prefetch, smallest = (
-        table.loader(backend.name).prefetch,
-        layout.entry_bytes or int(table.facts.partition_bytes.min()),
-    )
+    prefetch = table.loader(backend.name).prefetch
+    smallest = layout.entry_bytes or int(table.facts.partition_bytes.min())
     stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch, smallest))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)

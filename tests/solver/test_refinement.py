@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from store_models import Action, Model, State, random_model
 import ooc_mdp
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.options import SolveOptions
-from ooc_mdp.solver.refinement import refine
+from ooc_mdp.solver.refinement import error_of, refine
 from ooc_mdp.solver.session import Session
 from ooc_mdp.store import Store
 from ooc_mdp.store.result import Result
@@ -137,3 +138,11 @@ def test_a_limit_ends_a_refinement_and_what_was_measured_holds(tmp_path: Path) -
     assert Fraction(refined.lower) <= min(errors)
     assert max(errors) <= Fraction(refined.upper)
     assert refine(store, options, in_order, Session(interrupted=lambda: True)) is None
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "error"),
+    [(0.0, -0.0, "0.0"), (-0.0, 0.0, "0.0"), (-2.0, 1.0, "2.0"), (math.nan, 0.0, "nan"), (0.0, math.nan, "nan")],
+)
+def test_an_error_is_0_or_more_and_unknown_where_an_end_is(lower: float, upper: float, error: str) -> None:
+    assert str(error_of(lower, upper)) == error

@@ -1,7 +1,7 @@
-"""Threads that share one piece of work at a time with the thread that gives it, each taking what is not yet taken.
+"""Threads that share one piece of work at a time with the thread that begins it.
 
-A visit hands out work twice and takes some hundred microseconds, in which a queue in C costs a tenth of what a pool's
-futures do.
+The work itself divides its items: each thread takes the next that no other has taken. A visit begins work twice within
+some hundred microseconds, for which queues in C cost a tenth of what the futures of a thread pool do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Work = Callable[[int], None]
 
 
 class Team:
-    """A caller's thread, which has the number 0, and others.
+    """The caller's thread, which has the number 0, and others.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ class Team:
             other.start()
 
     def begin(self, work: _Work, threads: int | None = None) -> None:
-        """Let others begin some work, each with its number; :meth:`finish` takes part in it.
+        """Start the other threads on some work, each with its number; :meth:`finish` takes part in it.
 
         Parameters
         ----------
         threads : that share it, the caller's among them; None: all.
         """
-        self._wait()  # for work that nobody has finished, since the caller has failed
+        self._wait()  # for work that was never finished, because its caller failed
         self._work = work
         for thread in range(1, self.size if threads is None else threads):
             self._tasks.put((work, thread))
