@@ -14,6 +14,8 @@ used to save I/O). The changes have their signs: where all values rise or fall a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ooc_mdp.backends.base import Evaluation
@@ -47,13 +49,27 @@ class ActionGaps:
         self.drift = np.zeros(coupling.ptr.size - 1)
         """float64 [P]; by how much an action's value may have risen since the partition was improved; may be < 0."""
 
-    def reset(self, partitions: IntArray) -> None:
-        """Q2 of partitions is that of the present values."""
-        self.drift[partitions] = 0.0
+    def improve(self, batches: Sequence[IntArray], rise: FloatArray) -> None:
+        """Batches of partitions were improved one after the other: each partition's values rose, then its Q2 was taken.
+
+        Parameters
+        ----------
+        batches : no partition twice.
+        rise : float64 [P]; 0 for partitions that are in none.
+        """
+        order = np.full(self.drift.size, -1)
+        for number, batch in enumerate(batches):
+            order[batch] = number
+        self.drift[order >= 0] = 0.0
+        read = self._coupling.partitions
+        self._add(np.where(order[read] > order[self._rows], rise[read], 0.0))
 
     def add_rise(self, rise: FloatArray) -> None:
         """Values of each partition rose by at most `rise` (float64 [P], with its sign)."""
-        change = rise[self._coupling.partitions]
+        self._add(rise[self._coupling.partitions])
+
+    def _add(self, change: FloatArray) -> None:
+        """Values that each entry of the coupling is about rose by so much."""
         starts = self._coupling.ptr[:-1]
         least = np.minimum.reduceat(change, starts)
         above = (change - least[self._rows]) * _UP

@@ -267,11 +267,13 @@ class SolveState:
         self.update_value_range(slice(None), smallest, largest)
 
     def record_improvement(self, access: Access, found: Improvement) -> None:
-        """Partitions were read, and their policy improved at values that stay."""
+        """Partitions were swept once, and their policy improved at the values that resulted."""
         p = access.partitions
+        self._take_changes(p, found.rise, found.fall)
         self.bounds.settle(p, found.measured)
+        self.update_value_range(p, found.smallest_value, found.largest_value)
         self.visited[p] = True
-        self._count(p, access.hits, np.ones(p.size, np.int64), sum(r.n_states for r in access.residents))
+        self._count(p, access.hits, np.full(p.size, 2), 2 * sum(r.n_states for r in access.residents))
 
     def record_evaluation(self, found: Evaluation, kept: npt.NDArray[np.bool_], residuals: FloatArray) -> None:
         """The policy is being evaluated on its rows: what has been done since the last report.
@@ -282,12 +284,16 @@ class SolveState:
         residuals : float64 [4, P], over all actions at the values that resulted, of the kept.
         """
         p = np.flatnonzero(kept)
-        self.bounds.propagate(p, np.maximum(found.rise[p], 0.0), np.maximum(found.fall[p], 0.0))
+        self._take_changes(p, found.rise[p], found.fall[p])
         self.bounds.settle(p, residuals[:, p])
-        self.peers.boundary_changed(p[(found.rise[p] > 0) | (found.fall[p] > 0)])
-        self.changes += 1
         self.update_value_range(p, found.smallest_value[p], found.largest_value[p])
         self.counters.backups += found.backups
+
+    def _take_changes(self, p: IntArray, rise: FloatArray, fall: FloatArray) -> None:
+        """Values of partitions rose and fell by so much at most, with signs: tell who reads them."""
+        self.bounds.propagate(p, np.maximum(rise, 0.0), np.maximum(fall, 0.0))
+        self.peers.boundary_changed(p[(rise > 0) | (fall > 0)])
+        self.changes += 1
 
     def recompute_priority(self, partition: int) -> None:
         """Read a partition to know its exact residual and largest B + V: an auxiliary access."""

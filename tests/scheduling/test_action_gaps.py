@@ -62,7 +62,7 @@ def some_change(rng: np.random.Generator, store: Store, alike: float, apart: flo
 def test_no_other_action_is_worth_more_than_q2_and_the_drift(
     case: Case, discount: float, seed: int, sizes: list[tuple[float, float]]
 ) -> None:
-    """Rows of any sum or that end the process, durations, states without action, partitions improved between."""
+    """Rows of any sum or that end the process, durations, no actions, partitions swept and improved between."""
     rng = np.random.default_rng(seed)
     with stored(case) as store:
         plain, gaps = Plain.of(store, discount), gaps_of(store, discount)
@@ -71,18 +71,27 @@ def test_no_other_action_is_worth_more_than_q2_and_the_drift(
         values = 10 * rng.normal(size=store.n_states)
         second = plain.best_other(values, policy)
         size = float(np.abs(values).max())
-        for alike, apart in sizes:
-            before = values
-            values = values + some_change(rng, store, alike, apart)
-            gaps.add_rise(largest_of_each(store, values - before))
-            size = max(size, float(np.abs(values).max()))
+
+        def check() -> None:
             allowed = second + gaps.drift[owner] + 2 * rounding_of(store, discount, size)
             assert (plain.best_other(values, policy) <= allowed).all()
-            if rng.random() < 0.3:
-                p = rng.integers(0, store.n_partitions, 1)
-                second[owner == p] = plain.best_other(values, policy)[owner == p]
-                gaps.reset(p)
-                assert gaps.drift[p] == 0.0
+
+        for alike, apart in sizes:
+            before, values = values, values + some_change(rng, store, alike, apart)
+            gaps.add_rise(largest_of_each(store, values - before))
+            size = max(size, float(np.abs(values).max()))
+            check()
+            batches = np.array_split(rng.permutation(store.n_partitions)[: rng.integers(store.n_partitions + 1)], 2)
+            rise = np.zeros(store.n_partitions)
+            for batch in batches:
+                own, before = np.isin(owner, batch), values
+                values = np.where(own, values + some_change(rng, store, alike, apart), values)
+                size = max(size, float(np.abs(values).max()))
+                rise[batch] = largest_of_each(store, values - before)[batch]
+                second[own] = plain.best_other(values, policy)[own]
+            gaps.improve(batches, rise)
+            assert (gaps.drift[batches[-1]] == 0.0).all(), "nothing has changed since"
+            check()
 
 
 @few
@@ -149,7 +158,7 @@ def test_what_rises_next_door_counts_by_the_mass_that_is_read_there() -> None:
     gaps = ActionGaps(*one(0.9))
     gaps.add_rise(np.array([0.0, 2.0]))
     assert gaps.drift == pytest.approx(np.full(2, 0.9), rel=1e-9)
-    gaps.reset(np.array([1]))
+    gaps.improve([np.array([1])], np.zeros(2))
     gaps.add_rise(np.array([-2.0, 0.0]))
     assert gaps.drift == pytest.approx(np.array([0.0, -0.9]), rel=1e-9, abs=1e-9)
 

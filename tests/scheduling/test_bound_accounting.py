@@ -102,18 +102,28 @@ class Replay:
         self.assert_tight([p], self.world.residuals(p)[:, None])
 
     def improve(self, rng: np.random.Generator, sweeps: int) -> list[int]:
-        chosen = self.some(rng)
-        self.world.improve(chosen)
-        self.accounting.improve(chosen, np.transpose([self.world.residuals(p) for p in chosen]))
+        """Each state's backup from the values before, and the greedy policy at the values that result."""
+        world, chosen = self.world, self.some(rng)
+        states, before = np.concatenate([world.own(p) for p in chosen]), world.values.copy()
+        world.values[states] = [world.backup(s)[0] for s in states.tolist()]
+        world.improve(chosen)
+        residuals = np.transpose([world.residuals(p) for p in chosen])
+        ends = self.changes(before)[:, chosen]
+        self.accounting.improve(chosen, ends, residuals, world.largest()[chosen], world.smallest()[chosen])
+        self.assert_tight(chosen, residuals)
         return chosen
+
+    def changes(self, before: FloatArray) -> FloatArray:
+        """float64 [2, P]; largest and smallest change of each partition's values since."""
+        change, starts = self.world.values - before, self.world.ptr[:-1]
+        return np.stack([np.maximum.reduceat(change, starts), np.minimum.reduceat(change, starts)])
 
     def evaluate(self, rng: np.random.Generator, sweeps: int) -> None:
         """Whatever an evaluation makes of the values of some partitions, which have just been improved."""
         world, chosen = self.world, self.improve(rng, sweeps)
         before = world.values.copy()
         self.jump(np.concatenate([world.own(p) for p in chosen]), rng)
-        change, evaluated = world.values - before, np.isin(np.arange(world.partitions), chosen)
-        changes = np.stack([np.maximum.reduceat(change, world.ptr[:-1]), np.minimum.reduceat(change, world.ptr[:-1])])
+        changes, evaluated = self.changes(before), np.isin(np.arange(world.partitions), chosen)
         residuals = np.transpose([world.residuals(p) for p in range(world.partitions)])
         self.accounting.evaluate(evaluated, changes, residuals, world.largest(), world.smallest())
         self.assert_tight(chosen, residuals[:, chosen])

@@ -256,9 +256,10 @@ def test_policy_iteration_goes_on_while_fewer_actions_change_though_bounds_do_no
 def test_value_iteration_takes_over_where_nothing_gets_better(
     share: float, work: float, tmp_path: Path, taken_over: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Evaluations that get nowhere leave everything as it is: loads end that, or work where all is cached."""
+    """Evaluations that take back what improvements gain: loads end that, or work where all is cached."""
 
     def idle(evaluation: CpuEvaluation, seconds: float) -> bool:
+        evaluation._values[:] = 0.0
         evaluation._backups += 64 * evaluation._states
         return True
 
@@ -268,7 +269,7 @@ def test_value_iteration_takes_over_where_nothing_gets_better(
     monkeypatch.setattr(CpuEvaluation, "advance", idle)
     solution = solved(store, 0.9, "policy-iteration", share, epsilon=1e-6)
     (loads,) = taken_over
-    assert 20 < loads < 24 if share < 1 else loads == 1
+    assert 20 < loads < 28 if share < 1 else loads == 1
     assert solution.outcome is Outcome.PROVED
     assert np.abs(solution.values - best).max() <= solution.error_bound <= 1e-6
 
@@ -411,7 +412,8 @@ def test_evaluations_are_more_precise_where_improvements_load(
     assert solution.statistics.loads_per_partition > 1.0 or cached == 1.0
     before_last = limits[:-2]  # the last ones follow from the target
     assert len(before_last) >= 3
-    assert before_last == pytest.approx([share] * len(before_last), rel=0.1)
+    assert np.median(before_last) == pytest.approx(share, rel=0.1)
+    assert max(before_last) <= 1.1 * share  # less where a batch has changed what others, improved before it, miss
 
 
 @pytest.mark.parametrize(("cached", "term"), [(1.0, "_FORCING_TERM_CACHED"), (0.4, "_FORCING_TERM")])

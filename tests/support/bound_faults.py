@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from solve_accounting import Kept
 
-from ooc_mdp.backends.base import Evaluation, VisitReport
+from ooc_mdp.backends.base import Evaluation, Improvement, VisitReport
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.solver.state import Access, SolveState
@@ -171,6 +171,22 @@ class _EvaluationsSettledFirst(SolveState):
         self.bounds.propagate(p, np.maximum(found.rise[p], 0.0), np.maximum(found.fall[p], 0.0))
 
 
+class _ImprovementsNotPropagated(SolveState):
+    """The sweep of an improvement changes bounds of its own partitions alone."""
+
+    def record_improvement(self, access: Access, found: Improvement) -> None:
+        same = np.zeros_like(found.rise)
+        SolveState.record_improvement(self, access, replace(found, rise=same, fall=same))
+
+
+class _ImprovementsSettledFirst(SolveState):
+    """Bounds of what was improved count changes that the residuals know of already."""
+
+    def record_improvement(self, access: Access, found: Improvement) -> None:
+        SolveState.record_improvement(self, access, found)
+        self.bounds.propagate(access.partitions, np.maximum(found.rise, 0.0), np.maximum(found.fall, 0.0))
+
+
 class _CommitsNotPropagated(SolveState):
     """A synchronous pass leaves each partition as if only its own values had changed."""
 
@@ -221,6 +237,8 @@ FAULTS: dict[str, Kept] = {
     "changes of the first only": Kept(state=_FirstMovedOnly, events=_SWEEPS),
     "evaluations not propagated": Kept(state=_EvaluationsNotPropagated, events=_EVALUATIONS),
     "evaluations settled first": Kept(state=_EvaluationsSettledFirst, loose=True, events=_EVALUATIONS),
+    "improvements not propagated": Kept(state=_ImprovementsNotPropagated, events=("improve", "measure")),
+    "improvements settled first": Kept(state=_ImprovementsSettledFirst, loose=True, events=("improve",)),
     "commits not propagated": Kept(state=_CommitsNotPropagated, events=_PASSES),
     "commits as measured": Kept(state=_CommitsSettledOnly, events=_PASSES),
     "peers ignored": Kept(state=_PeersIgnored, events=("apply remote", "measure")),

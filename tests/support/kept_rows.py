@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from plain_rows import Plain
+from plain_rows import Plain, assert_that_a_sweep_is_true
 from tiled_engine import TILE_STATES
 
 from ooc_mdp.backends.base import Evaluation, Improvement, Resident
@@ -59,7 +59,12 @@ class Kept:
         self.backend._rows.options = options
 
     def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
-        return self.backend.improve([self.residents[p] for p in partitions], margin)
+        """Partitions improved; values are what that makes of them."""
+        before = self.backend.values()
+        found = self.backend.improve([self.residents[p] for p in partitions], margin)
+        self.values = self.backend.values()
+        assert_that_a_sweep_is_true(self.plain, found, before, self.values, [self.states(p) for p in partitions])
+        return found
 
     def states(self, p: int) -> slice:
         return slice(int(self.store.facts.partition_ptr[p]), int(self.store.facts.partition_ptr[p + 1]))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from ooc_mdp.backends.base import Evaluation, PolicyRows
+from ooc_mdp.backends.base import Evaluation, Improvement, PolicyRows
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.store import Store
 
-__all__ = ["Plain", "evaluated"]
+__all__ = ["Plain", "assert_that_a_sweep_is_true", "evaluated"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ class Plain:
         assert not np.isnan(result).any(), "a state has actions and no policy"
         return result
 
+    def best(self, values: FloatArray) -> FloatArray:
+        """float64 [n]: the backup of every state over all actions."""
+        result = np.where(np.isnan(self.terminal), -np.inf, self.terminal)
+        np.maximum.at(result, self.state, self.worth(values))
+        return result
+
     def best_other(self, values: FloatArray, policy: npt.NDArray[np.int32]) -> FloatArray:
         """float64 [n]: Q2."""
         result = np.full(values.size, -np.inf)
@@ -82,6 +90,21 @@ class Plain:
         matrix[self.state[rows]] -= self.discount[rows, None] * self.probability[rows]
         right[self.state[rows]] = self.reward[rows]
         return np.linalg.solve(matrix, right)
+
+
+def assert_that_a_sweep_is_true(
+    plain: Plain, found: Improvement, before: FloatArray, after: FloatArray, partitions: Sequence[slice]
+) -> None:
+    """An improvement's: backups of all states of these partitions from the values before, and what it says of them."""
+    swept = np.zeros(before.size, np.bool_)
+    for i, own in enumerate(partitions):
+        swept[own] = True
+        change = after[own] - before[own]
+        assert (found.rise[i], found.fall[i]) == (change.max(), -change.min())
+        assert (found.largest_value[i], found.smallest_value[i]) == (after[own].max(), after[own].min())
+    size = max(float(np.abs(plain.reward).max(initial=0.0)), float(np.abs(before).max()))
+    assert after[swept] == pytest.approx(plain.best(before)[swept], rel=1e-12, abs=1e-12 * size)
+    assert (after[~swept] == before[~swept]).all()
 
 
 def evaluated(backend: PolicyRows, limit: float, most: int) -> Evaluation:

@@ -197,9 +197,23 @@ class Accounting:
         self._measured = residuals, float(self.state.largest[p])
         self.state.recompute_priority(p)
 
-    def improve(self, partitions: Sequence[int], residuals: FloatArray) -> None:
-        """Policies of partitions were made greedy at the present values; residuals as float64 [4, k]."""
-        found = Improvement(residuals, np.zeros(len(partitions), np.int64))
+    def improve(
+        self,
+        partitions: Sequence[int],
+        change: FloatArray,
+        residuals: FloatArray,
+        largest: FloatArray,
+        smallest: FloatArray,
+    ) -> None:
+        """Partitions were swept together, and their policies made greedy at the values that resulted.
+
+        Parameters
+        ----------
+        change : float64 [2, k]; the largest and the smallest change of a value.
+        residuals : float64 [4, k]; at the values that resulted.
+        """
+        changed = np.zeros(len(partitions), np.int64)
+        found = Improvement(change[0], -change[1], largest, smallest, residuals, changed)
         self.state.record_improvement(_access(partitions), found)
 
     def evaluate(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.cpu.loops import Limits, MeasureOptions, exact_sweeps, measure
 from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
-from ooc_mdp.backends.cpu.policy_loops import improve_rows
+from ooc_mdp.backends.cpu.policy_loops import back_up_tables, improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of
@@ -331,26 +331,36 @@ class CpuBackend(HostValues):
         measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
 
-    def _share_of(
-        self, thread: int, residents: Sequence[Resident]
-    ) -> Iterator[tuple[Specialisation, list[int], Members]]:
-        """A thread's share of residents, by specialisation: their places among all, and they as members."""
-        for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
-            yield spec, places, members_of([residents[i] for i in places], self._facts.row_sums)
+    def _on_shares(
+        self, residents: Sequence[Resident], work: Callable[[Specialisation, Members, FloatArray], None]
+    ) -> FloatArray:
+        """float64 [k, 8]: what all threads measure of the residents, each of its share, one specialisation at a time.
+
+        Parameters
+        ----------
+        work : given a specialisation, members and a workspace.
+        """
+        measured = np.empty((len(residents), 8))
+
+        def share(thread: int) -> None:
+            for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
+                members = members_of([residents[i] for i in places], self._facts.row_sums)
+                work(spec, members, self._workspaces[thread])
+                measured[places] = members.measured
+
+        self._team.share(share)
+        return measured
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
-        """A measurement that keeps its backups; on all threads, each with its share of the partitions."""
+        """A measurement that keeps its backups."""
         if self._passes is None:
             self._passes = Passes(self._facts)
-        kept, measured = self._passes.kept(self._values), np.empty((len(residents), 8))
+        kept, arrays = self._passes.kept(self._values), (self._values, self._policy)
 
-        def sweep(thread: int) -> None:
-            for spec, places, m in self._share_of(thread, residents):
-                arrays = self._values, self._policy, m, kept, self._workspaces[thread]
-                pass_over(spec, self._loop_model, *arrays)
-                measured[places] = m.measured
+        def sweep(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
+            pass_over(spec, self._loop_model, *arrays, members, kept, workspace)
 
-        self._team.share(sweep)
+        measured = self._on_shares(residents, sweep)
         self._passes.passed(np.array([r.index for r in residents]), measured)
         return pass_report(residents, measured)
 
@@ -386,19 +396,20 @@ class CpuBackend(HostValues):
         rows = self._rows
         assert rows is not None  # the caller has opened them
         row_spec = rows.spec._replace(width=())  # one loop writes rows of any width
-        measured = np.empty((len(residents), 8))
+        improved, arrays = np.array([r.index for r in residents]), (self._values, self._policy)
 
-        def improve(thread: int) -> None:
-            for spec, places, m in self._share_of(thread, residents):
-                loops = spec, self._loop_model, self._values, self._policy, m, row_spec, rows.numbers
-                improve_rows(*loops, margin, self._workspaces[thread])
-                measured[places] = m.measured
+        def back_up(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
+            back_up_tables(spec, self._loop_model, *arrays, members, rows.before, workspace)
 
-        self._team.share(improve)
-        improved = [r.index for r in residents]
-        rows.valid[improved] = True
-        rows.inflow_bounds[improved] = np.maximum(measured[:, 2], measured[:, 3])
-        return Improvement(np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64))
+        def improve(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
+            improve_rows(spec, self._loop_model, *arrays, members, row_spec, rows.numbers, margin, workspace)
+
+        rise, fall, largest, smallest = self._on_shares(residents, back_up).T[:4]
+        rows.take_backups(improved, self._values, np.maximum(rise, fall))
+        measured = self._on_shares(residents, improve)
+        rows.take_rows(improved, np.maximum(measured[:, 2], measured[:, 3]))
+        residuals, changed = np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64)
+        return Improvement(rise, fall, largest, smallest, residuals, changed)
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """On all threads."""

@@ -12,12 +12,22 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, cast, load, store
-from ooc_mdp.backends.cpu.loops import action_value, action_values, discount_of, expectation, terminal_value
+from ooc_mdp.backends.cpu.loops import action_value, action_values, backup, discount_of, expectation, terminal_value
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.backends.cpu.views import open_member
 from ooc_mdp.runtime.compiled import inlined, loop, part
 
-__all__ = ["Rows", "Share", "block_of", "improve_rows", "measure_rows", "open_rows", "product_rows", "sweep_rows"]
+__all__ = [
+    "Rows",
+    "Share",
+    "back_up_tables",
+    "block_of",
+    "improve_rows",
+    "measure_rows",
+    "open_rows",
+    "product_rows",
+    "sweep_rows",
+]
 
 
 class Rows(NamedTuple):
@@ -118,6 +128,33 @@ def _backup(spec, rows, model, values, block, i):
     """r + g sum_k p_k V(succ_k) of the block's state i."""
     begin = np.uint64(block.begin + i * block.width)
     return action_value(spec, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
+
+
+@loop
+def back_up_tables(spec, model, values, policy, members, backups, workspace):
+    """Back up every state of the members over all actions, at values that stay as they are.
+
+    Parameters
+    ----------
+    members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` begins with the largest and, its sign turned, the
+        smallest difference between a backup and its value, the largest backup and the smallest.
+    backups : float64 [n]; gets max_a Q_a of the states.
+    """
+    for m in range(members.tables.shape[0]):
+        table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
+        rise = fall = largest = -np.inf
+        smallest = np.inf
+        for i in range(table.n):
+            s = np.uint64(i)
+            best, _ = backup(spec, table, model, view.values, s)
+            change = best - load(spec, view.own, s, 0.0)
+            rise = max(rise, change)
+            fall = max(fall, -change)
+            largest = max(largest, best)
+            smallest = min(smallest, best)
+            backups[table.first + i] = best
+        out = members.measured[m]
+        out[0], out[1], out[2], out[3] = rise, fall, largest, smallest
 
 
 @loop

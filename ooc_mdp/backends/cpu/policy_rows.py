@@ -79,9 +79,10 @@ class PolicyRows:
         self.stiff = False
         """Whether a Krylov solver has once not got there without triangular solves."""
         self.before = np.empty(n)
-        """float64 [n]; for an evaluation: values as they were."""
+        """float64 [n]; values as they were when an evaluation began; between two of them backups of a sweep."""
         self.written = 0
         """How often values have been written from outside."""
+        self._readers = _by_columns(coupling)
         self.begin, self.widths = begin, widths
         """int64 [P + 1], [P]; where rows of partitions begin, and how long they are."""
         self._described = (
@@ -95,7 +96,7 @@ class PolicyRows:
             self.rewards,
             self.discounts,
             self.second_best,
-            *_by_columns(coupling),
+            *self._readers,
         )
         self.numbers = np.array([number for array in self._described for number in span(array)])
         """int64 [26]; where they lie, for compiled loops (`ooc_mdp.backends.cpu.policy_loops.open_rows`),"""
@@ -126,6 +127,19 @@ class PolicyRows:
         if facts.n_states >= MAX_STATES:
             return 0
         return (0 if mapped else _bytes_of(entry_types(_entries(facts)))) + STATE_BYTES * facts.n_states
+
+    def take_backups(self, partitions: IntArray, values: FloatArray, change: FloatArray) -> None:
+        """Values of partitions become the backups in `before`, which changes none of each by more than `change`."""
+        ptr, readers, mass = self._readers
+        for p, most in zip(partitions.tolist(), change.tolist(), strict=True):
+            states, entries = slice(*self._facts.partition_ptr[p : p + 2]), slice(*ptr[p : p + 2])
+            values[states] = self.before[states]
+            self.inflow_bounds[readers[entries]] += mass[entries] * most
+
+    def take_rows(self, partitions: IntArray, residuals: FloatArray) -> None:
+        """Partitions have rows now, of actions whose largest plain residuals these are (float64 [k])."""
+        self.valid[partitions] = True
+        self.inflow_bounds[partitions] = residuals
 
     def states(self) -> int:
         """How many have rows."""

@@ -1,15 +1,17 @@
 """Policy iteration that hardly reads the store, for tables whose partitions depend strongly on each other.
 
-    improve    a partition is read, its policy made greedy; the rows of its actions and each state's Q2 are kept
+    improve    partitions are read and swept once, their policy made greedy; the rows of its actions and each state's
+               Q2 are kept
     evaluate   the policy of all partitions, on those rows, without the store (`ooc_mdp.backends.base.PolicyRows`)
     prove      residuals of the policy are measured on the rows, those of other actions bounded by their gaps
                (`ooc_mdp.scheduling.action_gaps`): what meets the target so need not be read again
 
-Values change in evaluations only, so that whatever is improved between two of them is improved at the same values: a
-round over all partitions is a step of Howard's policy iteration (1960; modified: Puterman and Shin 1978), one over some
-of them a step of asynchronous policy iteration. How much is read before the next evaluation follows from what the last
-one cost: reading takes about as much work as evaluating. Where evaluations are long, because everything depends on
-everything, whole passes are read; where they are short, a few partitions, those with the largest bounds.
+A round over all partitions is a step of Howard's policy iteration (1960; modified: Puterman and Shin 1978) with a sweep
+of value iteration before it, one over some of them a step of asynchronous policy iteration. The sweep costs no reading,
+and the policy that is greedy after it looks a step further, so that fewer rounds are needed. How much is read before
+the next evaluation follows from what the last one cost: reading takes about as much work as evaluating. Where
+evaluations are long, because everything depends on everything, whole passes are read; where they are short, a few
+partitions, those with the largest bounds.
 
 Asynchronous policy iteration need not converge from any values (Williams and Baird 1993), nor can inexact evaluations
 beat rounding: where neither residuals nor changes of the policy have become less for long, value iteration finishes the
@@ -79,9 +81,8 @@ def improve_and_evaluate(s: SolveState) -> Steps:
 def as_loaded(s: SolveState, chosen: IntArray, most: int) -> Iterator[IntArray]:
     """The chosen partitions, those that are loaded together, while others are being read.
 
-    Their order is only that in which loads begin: values stay while partitions are improved, so that none has to wait
-    for one before it. Where sweeps need no core, as many loads wait for a reading thread as there are: none should be
-    idle while what has arrived is improved.
+    Their order is only that in which loads begin: none has to wait for one before it. Where sweeps need no core, as
+    many loads wait for a reading thread as there are: none should be idle while what has arrived is improved.
 
     Parameters
     ----------
@@ -117,6 +118,8 @@ class _PolicyIteration:
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
+        self._moved = 0.0
+        """By how much improvements have changed a value since the last evaluation, at most."""
         self._states = np.diff(table.facts.partition_ptr)
         self._work = np.inf if s.plan.facts.strongly_coupled else 0.0
         """Of the last evaluation that had any: backups per state. Where everything depends on everything, all is read
@@ -171,15 +174,20 @@ class _PolicyIteration:
         """Improve partitions, those that are absent as they arrive; of how many states the action changed."""
         s, changed = self._s, 0
         margin = 2.0 * s.bounds.rounding(s.value_size, plain=True)
+        batches: list[IntArray] = []
+        rise = np.zeros(self._has_rows.size)
         for batch in as_loaded(s, chosen, self._together(chosen)):
             with s.access(batch) as access:
                 found = self._rows.improve(access.residents, margin)
                 s.record_improvement(access, found)
             changed += int(found.changed.sum())
             self._has_rows[batch] = True
-            self._gaps.reset(batch)
             self._residuals[batch] = s.bounds.policy_residual_bounds()[batch]
+            self._moved = max(self._moved, float(found.rise.max()), float(found.fall.max()))
+            batches.append(batch)
+            rise[batch] = found.rise
             yield
+        self._gaps.improve(batches, rise)
         return changed
 
     def _together(self, chosen: IntArray) -> int:
@@ -196,8 +204,9 @@ class _PolicyIteration:
         s = self._s
         wanted = VISIT_TOLERANCE * s.target.plain_threshold()
         largest = float(self._residuals[self._has_rows].max(initial=0.0))
-        if largest <= wanted:
+        if max(largest, self._moved) <= wanted:
             return
+        self._moved = 0.0
         evaluation = self._rows.evaluation(max(wanted, self._forcing_term * largest), _MAX_SWEEPS)
         s.counters.policy_evaluations += 1
         backups, reporting = 0, 0.0

@@ -42,21 +42,20 @@ def test_an_improvement_makes_the_policy_greedy_and_keeps_its_rows(
     kept = Kept(store, device(), seed=len(name))
     order = np.random.default_rng(3).permutation(store.n_partitions)
     parts = [order[: store.n_partitions // 2].tolist(), order[store.n_partitions // 2 :].tolist()]
-    found = {p: (f, i) for part in parts for f in [kept.improve(part)] for i, p in enumerate(part)}
-    values, policy = kept.backend.values(), kept.backend.policy()
-    assert (values == kept.values).all()
-    worth = kept.plain.worth(values)
-    for s in range(store.n_states):
-        own = worth[kept.plain.state == s]
-        assert policy[s] in (np.flatnonzero(own >= own.max() - 1e-12) if own.size else [-1])
-    assert_that_rows_are_the_policy_s(kept)
-    for p, (improvement, i) in found.items():
-        table = store.read(p)[0]
-        sign = 1.0 if store.sense == "max" else -1.0
-        measured = residuals(table, values, policy, sign, kept.discount, float(kept.model.row_sums[p]))
-        assert improvement.measured[:, i] == pytest.approx(measured, rel=1e-9, abs=1e-9)
-        assert improvement.changed[i] == (policy[kept.states(p)] >= 0).sum()
-    again = kept.improve(order.tolist())
+    sign = 1.0 if store.sense == "max" else -1.0
+    for part in parts:
+        found = kept.improve(part)
+        policy, worth = kept.backend.policy(), kept.plain.worth(kept.values)
+        for i, p in enumerate(part):
+            states = kept.states(p)
+            for s in range(states.start, states.stop):
+                own = worth[kept.plain.state == s]
+                assert policy[s] in (np.flatnonzero(own >= own.max() - 1e-12) if own.size else [-1])
+            row_sum = float(kept.model.row_sums[p])
+            measured = residuals(store.read(p)[0], kept.values, policy, sign, kept.discount, row_sum)
+            assert found.measured[:, i] == pytest.approx(measured, rel=1e-9, abs=1e-9)
+            assert found.changed[i] == (policy[states] >= 0).sum()
+    again = kept.improve(order.tolist(), 1e6)
     assert not again.changed.any()
     assert (kept.backend.policy() == policy).all()
     assert_that_rows_are_the_policy_s(kept)
@@ -144,7 +143,10 @@ def test_bounds_of_tiles_hold_after_an_evaluation(
     engine.backend.open_rows(engine.store.facts.coupling)
     for _ in range(4):
         some = rng.choice(count, 2, replace=False).tolist()
-        engine.backend.improve([engine.residents[p] for p in some], 1e-12)
+        improved = engine.backend.improve([engine.residents[p] for p in some], 1e-12)
+        engine.bounds.propagate(np.array(some), np.maximum(improved.rise, 0.0), np.maximum(improved.fall, 0.0))
+        engine.bounds.settle(np.array(some), improved.measured)
+        engine.size = max(engine.size, float(np.abs(engine.backend.values()).max()))
         engine.visited |= set(some)
         engine.assert_that_the_bounds_are_true()
         found = evaluated(engine.backend, float(rng.choice([1e-6, 1e-2])), 100)
@@ -203,6 +205,7 @@ def test_rows_are_opened_again_after_a_start_with_larger_slots(
     kept.backend.open_rows(store.facts.coupling)
     kept.improve(range(6))
     others = kept.of_states("second_best", "f8")
+    before = kept.values
     found = evaluated(kept.backend, 1e-8, 10_000)
     assert_that_an_evaluation_is_true(kept, found, before, others, range(6))
     assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-8

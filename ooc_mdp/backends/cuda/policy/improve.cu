@@ -1,14 +1,72 @@
-// Makes the policy of resident partitions greedy, and keeps its rows: after those of tiles, and policy/rows.cuh.
+// Sweeps resident partitions once, makes their policy greedy at the values that result, and keeps its rows: after those of
+// tiles, and policy/rows.cuh.
+//
+//     back_up_tiles ─▶ backups, at values that stay      take_backups ─▶ values      improve_tiles ─▶ policy and its rows
 //
 // A block takes tiles as `measure_tiles` does: rows in registers, values in shared memory, a state or two a thread. The
 // chosen action's row is read from the slot once more, where it has just been, since registers have no index. Written
 // a state: width * (4 + sizeof(REAL)) + sizeof(REWARD) + 8 bytes, nothing but Q2 where the action is the same and its
-// row is valid. Values stay, so nothing that sweeps have proved changes: an action that is worth more only makes the
-// policy's residual smaller.
+// row is valid.
 
 #define FRESH 0x80000000u          // in a number of a partition: its states have no actions yet
 #define VALID 0x40000000u          // its rows are valid
-#define IMPROVED 5                 // numbers a partition
+#define IMPROVED 9                 // numbers a partition
+#define SHARES 16                  // blocks that copy a partition's backups
+
+// A partition's number without its flags.
+__device__ __forceinline__ u32 partition_of(u32 member) { return member & ~(FRESH | VALID); }
+
+// Backups of all states of partitions over all actions, from values that stay as they are (Jacobi).
+//   results [count, IMPROVED]: [5] largest change of a value, [6] smallest, [7] largest backup, [8] smallest; the smallest
+//   with their signs turned, all in the order-preserving encoding
+extern "C" __global__ void __launch_bounds__(THREADS) back_up_tiles(const Engine e, const u32* batch, int count,
+                                                                    int batch_tiles, double* backups, u64* results) {
+    extern __shared__ double v[];
+    const i64 total = (i64)count * batch_tiles;
+    for (i64 item = blockIdx.x; item < total; item += gridDim.x) {
+        const u32 tile = (u32)(item % batch_tiles);
+        const Descriptor& p = e.descriptors[partition_of(batch[item / batch_tiles])];
+        if (tile >= p.tiles) continue;
+        const TileHeader& h = e.headers[p.tile + tile];
+        u32 numbers[STATES];
+        double own[STATES];
+        Rows states[STATES];
+        bring_tile(e, h, v, numbers, own, states);
+        double m[4] = {minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity()};
+#pragma unroll
+        for (int i = 0; i < STATES; ++i) {
+            const u32 local = numbers[i];
+            if (local == NOWHERE) continue;
+            const Rows& rows = states[i];
+            double best = minus_infinity();
+#if RAGGED
+            const int actions = rows.actions();
+            if (!actions) best = rows.t->terminal ? e.sign * rows.t->terminal[local] : 0.0;
+#else
+            const int actions = ACTIONS;
+#pragma unroll
+#endif
+            for (int a = 0; a < actions; ++a) best = fmax(best, worth_of(e, rows, v, a));
+            backups[h.first + local] = best;
+            m[0] = fmax(m[0], best - own[i]);
+            m[1] = fmax(m[1], own[i] - best);
+            m[2] = fmax(m[2], best);
+            m[3] = fmax(m[3], -best);
+        }
+        block_max(m);
+        if (threadIdx.x == 0) {
+            u64* out = results + IMPROVED * (item / batch_tiles) + 5;
+            for (int i = 0; i < 4; ++i) atomicMax(out + i, encoded(m[i]));
+        }
+    }
+}
+
+// Values of partitions become their backups; SHARES blocks for each.
+extern "C" __global__ void take_backups(const Engine e, const u32* batch, const double* backups) {
+    const Descriptor& p = e.descriptors[partition_of(batch[blockIdx.x / SHARES])];
+    for (u32 i = blockIdx.x % SHARES * blockDim.x + threadIdx.x; i < p.n; i += SHARES * blockDim.x)
+        e.values[p.first + i] = backups[p.first + i];
+}
 
 // Write the row of action a of a state, `local` in its partition, which state `own` of the thread holds.
 __device__ __forceinline__ void write_row(const Engine& e, const TileHeader& h, const Rows& rows, int own, u32 local,
@@ -56,15 +114,15 @@ __device__ __forceinline__ void write_row(const Engine& e, const TileHeader& h, 
 }
 
 // results [count, IMPROVED]: as `measured` of measure_tiles, [0] to [3]; [4] states whose action is another than before.
-extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine e, const PolicyRows to, const u32* batch,
-                                                                    int count, int batch_tiles, double margin,
+extern "C" __global__ void __launch_bounds__(THREADS) improve_tiles(const Engine e, const u32* batch, int count,
+                                                                    int batch_tiles, const PolicyRows to, double margin,
                                                                     u64* results) {
     extern __shared__ double v[];
     const i64 total = (i64)count * batch_tiles;
     for (i64 item = blockIdx.x; item < total; item += gridDim.x) {
         const u32 member = batch[item / batch_tiles], tile = (u32)(item % batch_tiles);
         const bool fresh = member & FRESH, valid = member & VALID;
-        const Descriptor& p = e.descriptors[member & ~(FRESH | VALID)];
+        const Descriptor& p = e.descriptors[partition_of(member)];
         if (tile >= p.tiles) continue;
         const TileHeader& h = e.headers[p.tile + tile];
         u32 numbers[STATES];

@@ -8,6 +8,7 @@ launched is in `launches.py`, when an evaluation sweeps and when it solves in `e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +38,13 @@ from ooc_mdp.options import format_bytes
 
 __all__ = ["IMPROVE_KERNELS", "DeviceRows", "EvaluationOptions"]
 
-IMPROVE_KERNELS = ("improve_tiles",)
+IMPROVE_KERNELS = ("back_up_tiles", "take_backups", "improve_tiles")
 """Of policy/improve.cu, which is compiled with the kernels of tiles."""
 _FRESH, _VALID = 1 << 31, 1 << 30
 """Flags in the number of a partition."""
 Launch = Callable[[int, IntArray, np.uint64, np.uint64], None]
-"""Improves partitions on a device: its place in the group, the partitions' places among those that are to be improved,
-and the addresses of their numbers with flags, and of results."""
+"""A kernel over partitions on a device: its place in the group, the partitions' places among those that are to be
+improved, and the addresses of their numbers with flags, and of results."""
 
 
 class DeviceRows:
@@ -200,37 +201,43 @@ class DeviceRows:
         self,
         partitions: IntArray,
         fresh: npt.NDArray[np.bool_],
-        launch: Launch,
-        members: IntArray | None = None,
+        launches: Sequence[Launch],
+        members: IntArray,
     ) -> Improvement:
-        """Have partitions improved, each device its own.
+        """Have partitions swept and improved, each device its own.
 
         Parameters
         ----------
         fresh : bool [k]; whether states of a partition have no actions yet.
-        members : int64 [k]; places in the group of the devices that have the partitions; None for the first of all.
+        launches : one after the other, each of which all devices have done before the next.
+        members : int64 [k]; places in the group of the devices that have the partitions.
         """
         flags = np.where(fresh, _FRESH, 0) | np.where(self.valid[partitions] & ~self.outdated[partitions], _VALID, 0)
-        members = np.zeros(partitions.size, np.int64) if members is None else members
         order = np.argsort(members, kind="stable")
         self._batch[: order.size] = (partitions | flags)[order]
-        begin = 0
-        for member, (own, stream) in enumerate(zip(self._own, self._streams, strict=True)):
-            places = order[members[order] == member]
-            end = begin + places.size
-            if places.size:
-                stream.upload(own["batch"], self._batch[begin:end])
-                stream.clear(own["improved"], 8 * IMPROVED * places.size)
-                launch(member, places, np.uint64(own["batch"]), np.uint64(own["improved"]))
-                stream.download(self._improved[begin:end], own["improved"])
-            begin = end
+        ends = np.cumsum(np.bincount(members, minlength=len(self._own))).tolist()
+        shares = [
+            (member, slice(begin, end), self._own[member], self._streams[member])
+            for member, (begin, end) in enumerate(pairwise([0, *ends]))
+            if begin < end
+        ]
+        for _, share, own, stream in shares:
+            stream.upload(own["batch"], self._batch[share])
+            stream.clear(own["improved"], self._improved[share].nbytes)
+        for launch in launches:
+            self._group.meet(self._streams)
+            for member, share, own, _ in shares:
+                launch(member, order[share], np.uint64(own["batch"]), np.uint64(own["improved"]))
+        for _, share, own, stream in shares:
+            stream.download(self._improved[share], own["improved"])
         self.launches.wait()
         self.valid[partitions] = True
         self.outdated[partitions] = False
         found = np.empty_like(self._improved[: order.size])
         found[order] = self._improved[: order.size]
-        *measured, changed = found.T
-        return Improvement(numbers_of_encoded(np.array(measured)), changed.astype(np.int64))
+        rise, fall, largest, smallest = numbers_of_encoded(found[:, 5:].T)
+        measured, changed = numbers_of_encoded(found[:, :4].T), found[:, 4].astype(np.int64)
+        return Improvement(rise, fall, largest, -smallest, measured, changed)
 
     # ------------------------------------------------------------------------------------------------- evaluation
 

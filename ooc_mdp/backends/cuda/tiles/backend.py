@@ -301,16 +301,25 @@ class TiledBackend:
         self._rows = None
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
-        """All tiles of each device's partitions in one launch."""
+        """All tiles of each device's partitions in one launch of each kernel."""
         assert self._rows is not None  # the caller has opened them
-        partitions, rows = np.array([r.index for r in residents]), self._rows
+        partitions, rows, launches = np.array([r.index for r in residents]), self._rows, self._launches
 
-        def launch(member: int, places: IntArray, flags: np.uint64, results: np.uint64) -> None:
-            self._launches.improve(member, partitions[places], rows.rows[member], margin, flags, results)
+        def back_up(member: int, places: IntArray, batch: np.uint64, results: np.uint64) -> None:
+            launches.back_up(member, partitions[places], batch, rows.at["start"], results)
+
+        def take_backups(member: int, places: IntArray, batch: np.uint64, _: np.uint64) -> None:
+            launches.take_backups(member, places.size, batch, rows.at["start"])
+
+        def improve(member: int, places: IntArray, batch: np.uint64, results: np.uint64) -> None:
+            launches.improve(member, partitions[places], batch, rows.rows[member], margin, results)
 
         fresh = self._without_policy[partitions]
         self._without_policy[partitions] = False
-        return rows.improve(partitions, fresh, launch, self._division.owner[partitions])
+        owners = self._division.owner[partitions]
+        found = rows.improve(partitions, fresh, (back_up, take_backups, improve), owners)
+        self._invalidate()
+        return found
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """Without tiles; what they have proved of their values is invalidated when they are swept again."""

@@ -38,6 +38,8 @@ _WINDOW_ROUNDS = (9, 19, 29, 39, 49)
 """Rounds of a batch in which windows are solved in place of visits; after the last of them tiles are visited again."""
 _WINDOWS = 2
 """That a block may look at in such a round, of each list."""
+_SHARES = 16
+"""SHARES of policy/improve.cu."""
 _KERNELS = (
     "select_tiles",
     "sweep_tiles",
@@ -205,7 +207,7 @@ class TileLaunches:
         return found[:4], float(found[4])
 
     def load_improvement(self) -> None:
-        """The kernel of improvements, compiled where it has not been before."""
+        """The kernels of improvements, compiled where they have not been before."""
         if IMPROVE_KERNELS[0] in self.kernels[0]:
             return
         defines = self._defines | kernel_defines(self._facts, len(self._group))
@@ -213,20 +215,34 @@ class TileLaunches:
         for device, kernels in zip(self._group.devices, self.kernels, strict=True):
             kernels |= device.compile(source, defines, IMPROVE_KERNELS)
 
+    def back_up(self, number: int, partitions: IntArray, batch: np.uint64, backups: int, results: np.uint64) -> None:
+        """Backups of a device's partitions, at values that stay; `batch` and `results` are `DeviceRows`'s."""
+        self._over_tiles(number, partitions, "back_up_tiles", batch, (np.uint64(backups), results))
+
+    def take_backups(self, number: int, count: int, batch: np.uint64, backups: int) -> None:
+        """Values of so many partitions of a device become these backups."""
+        arguments = (self._memory.members[number].engine, batch, np.uint64(backups))
+        self.kernels[number]["take_backups"](self._streams[number], _SHARES * count, 256, arguments)
+
     def improve(
         self,
         number: int,
         partitions: IntArray,
+        batch: np.uint64,
         rows: npt.NDArray[Any],
         margin: float,
-        flags: np.uint64,
         results: np.uint64,
     ) -> None:
-        """All tiles of a device's partitions in one launch; `flags` and `results` are `DeviceRows`'s."""
+        """Make the policy of a device's partitions greedy, and write its rows."""
+        self._over_tiles(number, partitions, "improve_tiles", batch, (rows, np.float64(margin), results))
+
+    def _over_tiles(
+        self, number: int, partitions: IntArray, name: str, batch: np.uint64, others: tuple[Any, ...]
+    ) -> None:
+        """A launch of policy/improve.cu over all tiles of a device's partitions."""
         self.load_improvement()
-        (name,) = IMPROVE_KERNELS
         kernel, tiles = self.kernels[number][name], int(self._tiling.per_partition[partitions].max())
         blocks = min(partitions.size * tiles, kernel.blocks_at_once(self._threads, self._shared))
         counts = np.int32(partitions.size), np.int32(tiles)
-        arguments = (self._memory.members[number].engine, rows, flags, *counts, np.float64(margin), results)
+        arguments = (self._memory.members[number].engine, batch, *counts, *others)
         kernel(self._streams[number], blocks, self._threads, arguments, self._shared)
