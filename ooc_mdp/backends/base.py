@@ -28,6 +28,7 @@ from ooc_mdp.model.table import Loader
 __all__ = [
     "RESIDUALS",
     "Backend",
+    "Backups",
     "Evaluation",
     "Features",
     "FinishedVisit",
@@ -160,8 +161,8 @@ class Loops(enum.Flag):
 
 
 @dataclass(frozen=True, slots=True)
-class Improvement:
-    """What a sweep of k partitions, and their reading at the values that resulted, found; arrays in their order."""
+class Backups:
+    """What a sweep of k partitions did; arrays in their order."""
 
     rise: FloatArray
     """float64 [k]; largest change of a value, with its sign."""
@@ -170,6 +171,12 @@ class Improvement:
     largest_value: FloatArray
     """float64 [k]"""
     smallest_value: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What a reading of k partitions at the present values, which stay as they are, found; arrays in their order."""
+
     measured: FloatArray
     """float64 [4, k]: rows as in `RESIDUALS`, over all actions and for the policy as it was made."""
     changed: IntArray
@@ -236,12 +243,18 @@ class PolicyRows(Protocol):
         """Free them; values and policy stay."""
         ...
 
-    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
-        """Sweep partitions, and make their policy greedy at the values that result; keep its rows and each state's Q2.
+    def back_up(self, residents: Sequence[Resident]) -> Backups:
+        """Every state of partitions becomes its backup over all actions, from the values before (Jacobi).
 
-        Every state becomes its backup over all actions, from the values before (Jacobi), so that the greedy policy
-        looks a step further. A state keeps the action that it has unless another is worth more by more than `margin`:
-        where actions tie, a policy that changes with the rounding would never be done (Q2 is then that other action's).
+        The policy stays as it is, and so do rows.
+        """
+        ...
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """Make the policy of partitions greedy at the present values, which stay; keep its rows and each state's Q2.
+
+        A state keeps the action that it has unless another is worth more by more than `margin`: where actions tie, a
+        policy that changes with the rounding would never be done (Q2 is then that other action's).
         """
         ...
 

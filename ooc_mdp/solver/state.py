@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Backend, Evaluation, Improvement, Resident, SweepLimits, Visit, VisitReport
+from ooc_mdp.backends.base import (
+    Backend,
+    Backups,
+    Evaluation,
+    Improvement,
+    Resident,
+    SweepLimits,
+    Visit,
+    VisitReport,
+)
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.method_record import MethodRecord, Phase
@@ -266,14 +275,16 @@ class SolveState:
         self.changes += 1
         self.update_value_range(slice(None), smallest, largest)
 
-    def record_improvement(self, access: Access, found: Improvement) -> None:
-        """Partitions were swept once, and their policy improved at the values that resulted."""
-        p = access.partitions
-        self._take_changes(p, found.rise, found.fall)
+    def record_improvement(self, access: Access, found: Improvement, swept: Backups | None = None) -> None:
+        """Partitions were read, and their policy improved at values that stay, or at those that a sweep left."""
+        p, states = access.partitions, sum(r.n_states for r in access.residents)
+        if swept is not None:
+            self._take_changes(p, swept.rise, swept.fall)
+            self.update_value_range(p, swept.smallest_value, swept.largest_value)
         self.bounds.settle(p, found.measured)
-        self.update_value_range(p, found.smallest_value, found.largest_value)
         self.visited[p] = True
-        self._count(p, access.hits, np.full(p.size, 2), 2 * sum(r.n_states for r in access.residents))
+        sweeps = 1 if swept is None else 2
+        self._count(p, access.hits, np.full(p.size, sweeps), sweeps * states)
 
     def record_evaluation(self, found: Evaluation, kept: npt.NDArray[np.bool_], residuals: FloatArray) -> None:
         """The policy is being evaluated on its rows: what has been done since the last report.

@@ -16,7 +16,7 @@ from store_models import Action, Model, State, random_model
 from tiled_engine import TILE_STATES, emulated
 
 import ooc_mdp
-from ooc_mdp.backends.base import Improvement, PolicyEvaluation
+from ooc_mdp.backends.base import PolicyEvaluation
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
@@ -182,9 +182,9 @@ def test_improvements_take_all_partitions_that_there_is_room_for_together(
     store, together = make_store(coupled(), tmp_path / "s"), list[int]()
     record = SolveState.record_improvement
 
-    def counted(self: SolveState, access: Access, found: Improvement) -> None:
+    def counted(self: SolveState, access: Access, *found: Any) -> None:
         together.append(access.partitions.size)
-        record(self, access, found)
+        record(self, access, *found)
 
     monkeypatch.setattr(SolveState, "record_improvement", counted)
     solved(store, 0.9, "policy-iteration")

@@ -256,9 +256,9 @@ def test_each_method_yields_between_any_two_visits(name: Any, store: Store, monk
         visits.append(access.partitions.size)
         record(self, access, report)
 
-    def improved(self: SolveState, access: Access, found: Any) -> None:
+    def improved(self: SolveState, access: Access, *found: Any) -> None:
         visits.append(access.partitions.size)
-        improve(self, access, found)
+        improve(self, access, *found)
 
     monkeypatch.setattr(SolveState, "record", counted)
     monkeypatch.setattr(SolveState, "record_improvement", improved)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from solve_accounting import Kept
 
-from ooc_mdp.backends.base import Evaluation, Improvement, VisitReport
+from ooc_mdp.backends.base import Backups, Evaluation, Improvement, VisitReport
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.solver.state import Access, SolveState
@@ -172,19 +172,21 @@ class _EvaluationsSettledFirst(SolveState):
 
 
 class _ImprovementsNotPropagated(SolveState):
-    """The sweep of an improvement changes bounds of its own partitions alone."""
+    """The sweep before an improvement changes bounds of its own partitions alone."""
 
-    def record_improvement(self, access: Access, found: Improvement) -> None:
-        same = np.zeros_like(found.rise)
-        SolveState.record_improvement(self, access, replace(found, rise=same, fall=same))
+    def record_improvement(self, access: Access, found: Improvement, swept: Backups | None = None) -> None:
+        assert swept is not None
+        same = np.zeros_like(swept.rise)
+        SolveState.record_improvement(self, access, found, replace(swept, rise=same, fall=same))
 
 
 class _ImprovementsSettledFirst(SolveState):
     """Bounds of what was improved count changes that the residuals know of already."""
 
-    def record_improvement(self, access: Access, found: Improvement) -> None:
-        SolveState.record_improvement(self, access, found)
-        self.bounds.propagate(access.partitions, np.maximum(found.rise, 0.0), np.maximum(found.fall, 0.0))
+    def record_improvement(self, access: Access, found: Improvement, swept: Backups | None = None) -> None:
+        assert swept is not None
+        SolveState.record_improvement(self, access, found, swept)
+        self.bounds.propagate(access.partitions, np.maximum(swept.rise, 0.0), np.maximum(swept.fall, 0.0))
 
 
 class _CommitsNotPropagated(SolveState):

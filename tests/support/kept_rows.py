@@ -59,11 +59,13 @@ class Kept:
         self.backend._rows.options = options
 
     def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
-        """Partitions improved; values are what that makes of them."""
-        before = self.backend.values()
-        found = self.backend.improve([self.residents[p] for p in partitions], margin)
+        """Partitions swept and improved; `values` are those that this leaves."""
+        residents, before = [self.residents[p] for p in partitions], self.backend.values()
+        swept = self.backend.back_up(residents)
         self.values = self.backend.values()
-        assert_that_a_sweep_is_true(self.plain, found, before, self.values, [self.states(p) for p in partitions])
+        assert_that_a_sweep_is_true(self.plain, swept, before, self.values, [self.states(p) for p in partitions])
+        found = self.backend.improve(residents, margin)
+        assert (self.backend.values() == self.values).all()
         return found
 
     def states(self, p: int) -> slice:

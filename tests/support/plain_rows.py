@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ooc_mdp.backends.base import Evaluation, Improvement, PolicyRows
+from ooc_mdp.backends.base import Backups, Evaluation, PolicyRows
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.store import Store
 
@@ -93,9 +93,9 @@ class Plain:
 
 
 def assert_that_a_sweep_is_true(
-    plain: Plain, found: Improvement, before: FloatArray, after: FloatArray, partitions: Sequence[slice]
+    plain: Plain, found: Backups, before: FloatArray, after: FloatArray, partitions: Sequence[slice]
 ) -> None:
-    """An improvement's: backups of all states of these partitions from the values before, and what it says of them."""
+    """Backups of all states of these partitions from the values before, and what it says of them."""
     swept = np.zeros(before.size, np.bool_)
     for i, own in enumerate(partitions):
         swept[own] = True

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Evaluation, Improvement, Resident, VisitReport
+from ooc_mdp.backends.base import Backups, Evaluation, Improvement, Resident, VisitReport
 from ooc_mdp.model.contraction import Contraction
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
@@ -212,9 +212,9 @@ class Accounting:
         change : float64 [2, k]; the largest and the smallest change of a value.
         residuals : float64 [4, k]; at the values that resulted.
         """
-        changed = np.zeros(len(partitions), np.int64)
-        found = Improvement(change[0], -change[1], largest, smallest, residuals, changed)
-        self.state.record_improvement(_access(partitions), found)
+        swept = Backups(change[0], -change[1], largest, smallest)
+        found = Improvement(residuals, np.zeros(len(partitions), np.int64))
+        self.state.record_improvement(_access(partitions), found, swept)
 
     def evaluate(
         self,

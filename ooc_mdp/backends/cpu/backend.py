@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.base import (
+    Backups,
     Features,
     FinishedVisit,
     Improvement,
@@ -274,6 +275,7 @@ class CpuBackend(HostValues):
         if Loops.POLICY_ROWS in loops:
             self.open_rows(Coupling(np.array([0, 1]), np.zeros(1, np.int64), np.ones(1)))
             assert self._rows is not None  # they are open
+            self.back_up([resident])
             self.improve([resident], 0.0)
             self._rows.load_code(self._values, self._policy)
 
@@ -390,26 +392,32 @@ class CpuBackend(HostValues):
         """Let them go."""
         self._rows = None
 
-    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+    def back_up(self, residents: Sequence[Resident]) -> Backups:
         """On all threads, each with its share of the partitions."""
         self._end_passes()
-        rows = self._rows
+        rows, arrays = self._rows, (self._values, self._policy)
         assert rows is not None  # the caller has opened them
-        row_spec = rows.spec._replace(width=())  # one loop writes rows of any width
-        improved, arrays = np.array([r.index for r in residents]), (self._values, self._policy)
 
         def back_up(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
             back_up_tables(spec, self._loop_model, *arrays, members, rows.before, workspace)
 
+        rise, fall, largest, smallest = self._on_shares(residents, back_up).T[:4]
+        rows.take_backups([r.index for r in residents], self._values, np.maximum(rise, fall))
+        return Backups(rise, fall, largest, smallest)
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """On all threads, each with its share of the partitions."""
+        self._end_passes()
+        rows, arrays = self._rows, (self._values, self._policy)
+        assert rows is not None  # the caller has opened them
+        row_spec = rows.spec._replace(width=())  # one loop writes rows of any width
+
         def improve(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
             improve_rows(spec, self._loop_model, *arrays, members, row_spec, rows.numbers, margin, workspace)
 
-        rise, fall, largest, smallest = self._on_shares(residents, back_up).T[:4]
-        rows.take_backups(improved, self._values, np.maximum(rise, fall))
         measured = self._on_shares(residents, improve)
-        rows.take_rows(improved, np.maximum(measured[:, 2], measured[:, 3]))
-        residuals, changed = np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64)
-        return Improvement(rise, fall, largest, smallest, residuals, changed)
+        rows.take_rows([r.index for r in residents], np.maximum(measured[:, 2], measured[:, 3]))
+        return Improvement(np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64))
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """On all threads."""

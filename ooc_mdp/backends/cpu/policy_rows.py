@@ -16,7 +16,7 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -128,15 +128,15 @@ class PolicyRows:
             return 0
         return (0 if mapped else _bytes_of(entry_types(_entries(facts)))) + STATE_BYTES * facts.n_states
 
-    def take_backups(self, partitions: IntArray, values: FloatArray, change: FloatArray) -> None:
+    def take_backups(self, partitions: Sequence[int], values: FloatArray, change: FloatArray) -> None:
         """Values of partitions become the backups in `before`, which changes none of each by more than `change`."""
         ptr, readers, mass = self._readers
-        for p, most in zip(partitions.tolist(), change.tolist(), strict=True):
+        for p, most in zip(partitions, change.tolist(), strict=True):
             states, entries = slice(*self._facts.partition_ptr[p : p + 2]), slice(*ptr[p : p + 2])
             values[states] = self.before[states]
             self.inflow_bounds[readers[entries]] += mass[entries] * most
 
-    def take_rows(self, partitions: IntArray, residuals: FloatArray) -> None:
+    def take_rows(self, partitions: Sequence[int], residuals: FloatArray) -> None:
         """Partitions have rows now, of actions whose largest plain residuals these are (float64 [k])."""
         self.valid[partitions] = True
         self.inflow_bounds[partitions] = residuals

@@ -1,14 +1,14 @@
 """Policy iteration that hardly reads the store, for tables whose partitions depend strongly on each other.
 
-    improve    partitions are read and swept once, their policy made greedy; the rows of its actions and each state's
-               Q2 are kept
+    improve    partitions are read and swept once, unless everything depends on everything, and their policy made
+               greedy; the rows of its actions and each state's Q2 are kept
     evaluate   the policy of all partitions, on those rows, without the store (`ooc_mdp.backends.base.PolicyRows`)
     prove      residuals of the policy are measured on the rows, those of other actions bounded by their gaps
                (`ooc_mdp.scheduling.action_gaps`): what meets the target so need not be read again
 
-A round over all partitions is a step of Howard's policy iteration (1960; modified: Puterman and Shin 1978) with a sweep
-of value iteration before it, one over some of them a step of asynchronous policy iteration. The sweep costs no reading,
-and the policy that is greedy after it looks a step further, so that fewer rounds are needed. How much is read before
+A round over all partitions is a step of Howard's policy iteration (1960; modified: Puterman and Shin 1978) after a
+sweep of value iteration, one over some of them a step of asynchronous policy iteration. The sweep costs no reading, and
+the policy that is greedy after it looks a step further, so that fewer rounds are needed. How much is read before
 the next evaluation follows from what the last one cost: reading takes about as much work as evaluating. Where
 evaluations are long, because everything depends on everything, whole passes are read; where they are short, a few
 partitions, those with the largest bounds.
@@ -118,6 +118,8 @@ class _PolicyIteration:
         """bool [P]; whether a partition has rows."""
         self._residuals = np.zeros(table.n_partitions)
         """float64 [P]; the policy's largest plain residual, where there are rows."""
+        self._sweeps_first = not s.plan.facts.densely_coupled
+        """Whether a sweep before each improvement pays: not where evaluations mix everything with everything."""
         self._moved = 0.0
         """By how much improvements have changed a value since the last evaluation, at most."""
         self._states = np.diff(table.facts.partition_ptr)
@@ -178,14 +180,16 @@ class _PolicyIteration:
         rise = np.zeros(self._has_rows.size)
         for batch in as_loaded(s, chosen, self._together(chosen)):
             with s.access(batch) as access:
+                swept = self._rows.back_up(access.residents) if self._sweeps_first else None
                 found = self._rows.improve(access.residents, margin)
-                s.record_improvement(access, found)
+                s.record_improvement(access, found, swept)
             changed += int(found.changed.sum())
             self._has_rows[batch] = True
             self._residuals[batch] = s.bounds.policy_residual_bounds()[batch]
-            self._moved = max(self._moved, float(found.rise.max()), float(found.fall.max()))
             batches.append(batch)
-            rise[batch] = found.rise
+            if swept is not None:
+                self._moved = max(self._moved, float(swept.rise.max()), float(swept.fall.max()))
+                rise[batch] = swept.rise
             yield
         self._gaps.improve(batches, rise)
         return changed

@@ -84,11 +84,13 @@ class Kept:
         return slice(int(self.store.facts.partition_ptr[p]), int(self.store.facts.partition_ptr[p + 1]))
 
     def improve(self, partitions: Sequence[int], margin: float = 0.0) -> Improvement:
-        """Partitions improved; `before` are the values that this leaves."""
-        before = self.values
-        found = self.backend.improve([self.residents[p] for p in partitions], margin)
+        """Partitions swept and improved; `before` are the values that this leaves."""
+        residents, before = [self.residents[p] for p in partitions], self.values
+        swept = self.backend.back_up(residents)
         self.before = self.values
-        assert_that_a_sweep_is_true(self.plain, found, before, self.before, [self.states(p) for p in partitions])
+        assert_that_a_sweep_is_true(self.plain, swept, before, self.before, [self.states(p) for p in partitions])
+        found = self.backend.improve(residents, margin)
+        assert (self.values == self.before).all()
         return found
 
     def backup(self, values: FloatArray) -> FloatArray:

@@ -133,8 +133,8 @@ def test_sweeps_of_one_partition_report_their_last_change(engine: Engine) -> Non
 def test_an_improvement_and_an_evaluation_measure_every_partition(engine: Engine) -> None:
     everything = np.arange(len(SIZES))
     engine.backend.open_rows(Coupling(np.arange(len(SIZES) + 1), everything, np.ones(len(SIZES))))
-    measured = engine.backend.improve(engine.residents, 0.0).measured
-    engine.assert_measured(measured, engine.plain_residuals())
+    expected = engine.plain_residuals()
+    engine.assert_measured(engine.backend.improve(engine.residents, 0.0).measured, expected)
     evaluation = engine.backend.evaluation(1e-9, 1000)
     while not evaluation.advance(np.inf):
         pass

@@ -72,7 +72,7 @@ def test_an_evaluated_policy_has_the_values_of_store_order(
         engine.backend._rows.options = EvaluationOptions(mix_from=0 if solves else math.inf, patience=0)
         improved = engine.backend.improve([engine.residents[p] for p in everything], 0.0)
         exact.append((improved.measured, engine.backend.policy()))
-        found = evaluated(engine.backend, 1e-6, 1000)
+        found = evaluated(engine.backend, 1e-6, 200)
         assert np.maximum(found.measured[2], found.measured[3]).max() <= 1e-6
         values.append(engine.backend.values())
         engine.backend.close_rows()

@@ -143,9 +143,10 @@ def test_bounds_of_tiles_hold_after_an_evaluation(
     engine.backend.open_rows(engine.store.facts.coupling)
     for _ in range(4):
         some = rng.choice(count, 2, replace=False).tolist()
-        improved = engine.backend.improve([engine.residents[p] for p in some], 1e-12)
-        engine.bounds.propagate(np.array(some), np.maximum(improved.rise, 0.0), np.maximum(improved.fall, 0.0))
-        engine.bounds.settle(np.array(some), improved.measured)
+        residents, p = [engine.residents[q] for q in some], np.array(some)
+        swept, improved = engine.backend.back_up(residents), engine.backend.improve(residents, 1e-12)
+        engine.bounds.propagate(p, np.maximum(swept.rise, 0.0), np.maximum(swept.fall, 0.0))
+        engine.bounds.settle(p, improved.measured)
         engine.size = max(engine.size, float(np.abs(engine.backend.values()).max()))
         engine.visited |= set(some)
         engine.assert_that_the_bounds_are_true()

@@ -1,7 +1,7 @@
-// Sweeps resident partitions once, makes their policy greedy at the values that result, and keeps its rows: after those of
-// tiles, and policy/rows.cuh.
+// Backs up resident partitions, makes their policy greedy, and keeps its rows: after those of tiles, and policy/rows.cuh.
 //
-//     back_up_tiles ─▶ backups, at values that stay      take_backups ─▶ values      improve_tiles ─▶ policy and its rows
+//     back_up_tiles ─▶ backups, at values that stay      take_backups ─▶ values
+//     improve_tiles ─▶ policy and its rows, at values that stay
 //
 // A block takes tiles as `measure_tiles` does: rows in registers, values in shared memory, a state or two a thread. The
 // chosen action's row is read from the slot once more, where it has just been, since registers have no index. Written
@@ -10,14 +10,14 @@
 
 #define FRESH 0x80000000u          // in a number of a partition: its states have no actions yet
 #define VALID 0x40000000u          // its rows are valid
-#define IMPROVED 9                 // numbers a partition
+#define IMPROVED 5                 // numbers a partition
 #define SHARES 16                  // blocks that copy a partition's backups
 
 // A partition's number without its flags.
 __device__ __forceinline__ u32 partition_of(u32 member) { return member & ~(FRESH | VALID); }
 
 // Backups of all states of partitions over all actions, from values that stay as they are (Jacobi).
-//   results [count, IMPROVED]: [5] largest change of a value, [6] smallest, [7] largest backup, [8] smallest; the smallest
+//   results [count, IMPROVED]: [0] largest change of a value, [1] smallest, [2] largest backup, [3] smallest; the smallest
 //   with their signs turned, all in the order-preserving encoding
 extern "C" __global__ void __launch_bounds__(THREADS) back_up_tiles(const Engine e, const u32* batch, int count,
                                                                     int batch_tiles, double* backups, u64* results) {
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) back_up_tiles(const Engine
         }
         block_max(m);
         if (threadIdx.x == 0) {
-            u64* out = results + IMPROVED * (item / batch_tiles) + 5;
+            u64* out = results + IMPROVED * (item / batch_tiles);
             for (int i = 0; i < 4; ++i) atomicMax(out + i, encoded(m[i]));
         }
     }

@@ -46,7 +46,7 @@ MAX_SWEEPS = 64
 """Sweeps between two looks of the host, at most: MAX_SWEEPS of policy/rows.cu."""
 BLOCK = 256
 """States of a chunk."""
-RESULTS, IMPROVED = 9, 9
+RESULTS, IMPROVED = 9, 5
 """Results per partition of `measure_rows`, and of policy/improve.cu."""
 _MAX_BLOCKS = 1 << 12
 """That a device runs at once, for what is planned before there is one."""

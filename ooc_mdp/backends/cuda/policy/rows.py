@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Evaluation, Improvement
+from ooc_mdp.backends.base import Backups, Evaluation, Improvement
 from ooc_mdp.backends.cuda.device import Stream
 from ooc_mdp.backends.cuda.driver import address_of
 from ooc_mdp.backends.cuda.group import DeviceGroup
@@ -43,8 +43,8 @@ IMPROVE_KERNELS = ("back_up_tiles", "take_backups", "improve_tiles")
 _FRESH, _VALID = 1 << 31, 1 << 30
 """Flags in the number of a partition."""
 Launch = Callable[[int, IntArray, np.uint64, np.uint64], None]
-"""A kernel over partitions on a device: its place in the group, the partitions' places among those that are to be
-improved, and the addresses of their numbers with flags, and of results."""
+"""A kernel over partitions on a device: its place in the group, the partitions' places among those that were given, and
+the addresses of their numbers with flags, and of results."""
 
 
 class DeviceRows:
@@ -201,20 +201,38 @@ class DeviceRows:
         self,
         partitions: IntArray,
         fresh: npt.NDArray[np.bool_],
-        launches: Sequence[Launch],
+        launch: Launch,
         members: IntArray,
     ) -> Improvement:
-        """Have partitions swept and improved, each device its own.
+        """Have partitions improved, each device its own.
 
         Parameters
         ----------
         fresh : bool [k]; whether states of a partition have no actions yet.
-        launches : one after the other, each of which all devices have done before the next.
         members : int64 [k]; places in the group of the devices that have the partitions.
         """
         flags = np.where(fresh, _FRESH, 0) | np.where(self.valid[partitions] & ~self.outdated[partitions], _VALID, 0)
+        found = self._over(partitions | flags, members, (launch,))
+        self.valid[partitions] = True
+        self.outdated[partitions] = False
+        return Improvement(numbers_of_encoded(found[:, :4].T), found[:, 4].astype(np.int64))
+
+    def back_up(self, partitions: IntArray, launches: Sequence[Launch], members: IntArray) -> Backups:
+        """Have partitions backed up, each device its own.
+
+        Parameters
+        ----------
+        launches : one after the other; all devices have done each before the next begins.
+        members : as in :meth:`improve`.
+        """
+        found = self._over(partitions, members, launches)
+        rise, fall, largest, smallest = numbers_of_encoded(found[:, :4].T)
+        return Backups(rise, fall, largest, -smallest)
+
+    def _over(self, numbers: IntArray, members: IntArray, launches: Sequence[Launch]) -> npt.NDArray[np.uint64]:
+        """uint64 [k, IMPROVED]: what launches over partitions, given as numbers with flags, have found of each."""
         order = np.argsort(members, kind="stable")
-        self._batch[: order.size] = (partitions | flags)[order]
+        self._batch[: order.size] = numbers[order]
         ends = np.cumsum(np.bincount(members, minlength=len(self._own))).tolist()
         shares = [
             (member, slice(begin, end), self._own[member], self._streams[member])
@@ -231,13 +249,9 @@ class DeviceRows:
         for _, share, own, stream in shares:
             stream.download(self._improved[share], own["improved"])
         self.launches.wait()
-        self.valid[partitions] = True
-        self.outdated[partitions] = False
         found = np.empty_like(self._improved[: order.size])
         found[order] = self._improved[: order.size]
-        rise, fall, largest, smallest = numbers_of_encoded(found[:, 5:].T)
-        measured, changed = numbers_of_encoded(found[:, :4].T), found[:, 4].astype(np.int64)
-        return Improvement(rise, fall, largest, -smallest, measured, changed)
+        return found
 
     # ------------------------------------------------------------------------------------------------- evaluation
 

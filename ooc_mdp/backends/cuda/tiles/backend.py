@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Features, Improvement, Loops, PolicyEvaluation, Resident, SweepLimits
+from ooc_mdp.backends.base import Backups, Features, Improvement, Loops, PolicyEvaluation, Resident, SweepLimits
 from ooc_mdp.backends.cuda.device import Device
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import aligned
@@ -300,8 +300,8 @@ class TiledBackend:
             self._rows.close()
         self._rows = None
 
-    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
-        """All tiles of each device's partitions in one launch of each kernel."""
+    def back_up(self, residents: Sequence[Resident]) -> Backups:
+        """All tiles of each device's partitions in one launch; what tiles have proved of values is invalidated."""
         assert self._rows is not None  # the caller has opened them
         partitions, rows, launches = np.array([r.index for r in residents]), self._rows, self._launches
 
@@ -311,15 +311,21 @@ class TiledBackend:
         def take_backups(member: int, places: IntArray, batch: np.uint64, _: np.uint64) -> None:
             launches.take_backups(member, places.size, batch, rows.at["start"])
 
+        found = rows.back_up(partitions, (back_up, take_backups), self._division.owner[partitions])
+        self._invalidate()
+        return found
+
+    def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
+        """All tiles of each device's partitions in one launch."""
+        assert self._rows is not None  # the caller has opened them
+        partitions, rows = np.array([r.index for r in residents]), self._rows
+
         def improve(member: int, places: IntArray, batch: np.uint64, results: np.uint64) -> None:
-            launches.improve(member, partitions[places], batch, rows.rows[member], margin, results)
+            self._launches.improve(member, partitions[places], batch, rows.rows[member], margin, results)
 
         fresh = self._without_policy[partitions]
         self._without_policy[partitions] = False
-        owners = self._division.owner[partitions]
-        found = rows.improve(partitions, fresh, (back_up, take_backups, improve), owners)
-        self._invalidate()
-        return found
+        return rows.improve(partitions, fresh, improve, self._division.owner[partitions])
 
     def evaluation(self, limit: float, most: int) -> PolicyEvaluation:
         """Without tiles; what they have proved of their values is invalidated when they are swept again."""
