@@ -12,8 +12,10 @@ what is decoded is less than 1/32 more than what is used.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +26,15 @@ from ooc_mdp.errors import StoreError
 from ooc_mdp.store.chunk_file import CorruptChunkError, allocate
 from ooc_mdp.store.layout import BLOCK_BYTES, Field, padded_length
 
-__all__ = ["HEADER_BYTES", "MAX_CHUNK_BYTES", "FrameHeader", "decode_frame", "encode_frame", "frame_header"]
+__all__ = [
+    "HEADER_BYTES",
+    "MAX_CHUNK_BYTES",
+    "FrameHeader",
+    "decode_frame",
+    "decompress_address",
+    "encode_frame",
+    "frame_header",
+]
 
 MAX_CHUNK_BYTES = blosc.MAX_BUFFERSIZE
 """Decoded bytes that one blosc frame can hold (2 GiB less a header)."""
@@ -136,6 +146,20 @@ def decode_frame(
     except (RuntimeError, ValueError) as error:
         raise CorruptChunkError(f"blosc cannot decode it: {error}") from error
     return out[:wanted].view(dtype)
+
+
+@cache
+def decompress_address() -> int | None:
+    """Of the C function behind `numcodecs.blosc.decompress`, where the package's extension leads to it.
+
+    It takes addresses of the frame and of the memory for its values, the size of that, and a number of threads; it
+    gives the decompressed bytes.
+    """
+    try:
+        function = ctypes.CDLL(blosc.__file__).blosc_decompress_ctx
+    except (OSError, AttributeError):
+        return None
+    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def frame_header(frame: Bytes, n_bytes: int) -> FrameHeader:

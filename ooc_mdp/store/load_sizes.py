@@ -33,14 +33,14 @@ def largest_chunks(
 def scratch_bytes(
     fields: Mapping[str, ArrayMetadata], chunk_bytes: IntArray, rows: IntArray, transitions: IntArray, halo: IntArray
 ) -> int:
-    """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values."""
+    """Most bytes that a read holds beside the table: a chunk as it is on disk, and encoded values of all fields."""
     held = np.zeros_like(chunk_bytes)
     for name, meta in fields.items():
         if meta.encoding is not None and name != "successors":  # which are decoded in place
             values = rows * 2  # two forms at once, the table's apart
             if meta.field.length == "transitions":
                 values = transitions - rows
-            np.maximum(held, values * meta.stored.itemsize, out=held)
+            held += values * meta.stored.itemsize
         elif meta.stored != meta.dtype:
-            np.maximum(held, (halo if name == "halo" else rows) * meta.stored.itemsize, out=held)
+            held += (halo if name == "halo" else rows) * meta.stored.itemsize
     return int(chunk_bytes.max()) + int(held.max() * (1 + PADDING))

@@ -36,7 +36,7 @@ from ooc_mdp.store.damage import REMEDY, refuse_missing_states, unreadable_chunk
 from ooc_mdp.store.directory import Directory
 from ooc_mdp.store.encodings import IN_PLACE, RowLayout, decode, load_code, stored_count
 from ooc_mdp.store.frames import FrameChunk, FrameReader, aligned, prefetch_file, read_frame, read_together
-from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name
+from ooc_mdp.store.layout import PADDING, READ_FIELDS, PartitionSizes, chunk_name, padded_length
 from ooc_mdp.store.load_sizes import scratch_bytes
 from ooc_mdp.store.manifest import Manifest
 from ooc_mdp.store.metadata import ArrayMetadata
@@ -177,7 +177,10 @@ class Store(Table):
         return chunk_name(name, self.stored_values(name, p), p)
 
     def load_code(self) -> None:
-        """Load the loops that decode chunks, and those that compare a table with what the store says of it."""
+        """Load the loops that read and decode chunks, and those that compare a table with what the store says of it."""
+        from ooc_mdp.store import chunk_reads
+
+        chunk_reads.load_code()
         load_code(self.facts.stored_fields)
         self._load_check.load_code()
 
@@ -192,12 +195,15 @@ class Store(Table):
 
     def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
         """:meth:`read`, with arrays made in that memory."""
-        sizes, arrays = self.sizes(p), dict[str, npt.NDArray[Any]]()
-        total = 0
+        sizes, chunks, arrays = self.sizes(p), self._frame_chunks(p), dict[str, npt.NDArray[Any]]()
+        total = sum(chunk.entry.n_bytes for chunk in chunks)
         with memory.scratch() as scratch:
+            stored = self._stored_together(chunks, memory, scratch)
             for name in READ_FIELDS:  # pointers first: they say where rows lie
-                arrays[name], n_bytes = self._read(name, p, sizes, arrays, memory, scratch)
-                total += n_bytes
+                if stored is None:
+                    arrays[name], _ = self._read(name, p, sizes, arrays, memory, scratch)
+                else:
+                    arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, memory)
         check_pointers(self.facts, sizes, p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], sizes.states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
@@ -230,22 +236,68 @@ class Store(Table):
         if meta is None:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
         entry, count = self._entries[name][p], self.stored_values(name, p, sizes)
-        # Values that are neither the table's nor decoded in place are needed until they are decoded only.
-        passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
-        new = partial(scratch.buffer, "values") if passing else partial(memory.empty, dtype=np.uint8)
         chunk = scratch.buffer("chunk", entry.n_bytes + 1)
         try:
             frame = read_frame_file(chunk_name(name, count, p), entry, chunk, self.directory.fd)
-            stored = decode_frame(frame, meta.stored, count, new)
+            stored = decode_frame(frame, meta.stored, count, self._memory_of(name, memory, scratch))
         except (CorruptChunkError, OSError) as error:
             raise unreadable_chunk(self.directory, chunk_name(name, count, p), name, p, error) from error
+        return self._decoded(name, p, stored, sizes, known, memory), entry.n_bytes
+
+    def _memory_of(self, name: str, memory: TableMemory, scratch: Scratch) -> Callable[[int], npt.NDArray[np.uint8]]:
+        """Gives memory for the stored values of a field: the table's, or for those that are needed until they are
+        decoded only, since they are neither the table's nor decoded in place."""
+        meta = self.fields[name]
+        passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
+        return partial(scratch.buffer, name) if passing else partial(memory.empty, dtype=np.uint8)
+
+    def _stored_together(
+        self, chunks: Sequence[FrameChunk], memory: TableMemory, scratch: Scratch
+    ) -> dict[str, npt.NDArray[Any]] | None:
+        """The stored values of each field of a partition, read, checked and decompressed in one call.
+
+        Returns
+        -------
+        None where a chunk is not what was written, or has a SHA-256 to be compared with, or where that cannot be had:
+        reading them one by one says what is wrong.
+        """
+        from ooc_mdp.store.chunk_reads import decompress_files
+
+        if self.checks_sha256:
+            return None
+        sizes = [padded_length(chunk.values) * chunk.field.stored.itemsize for chunk in chunks]
+        values = [
+            self._memory_of(chunk.field.name, memory, scratch)(size) for chunk, size in zip(chunks, sizes, strict=True)
+        ]
+        entries = [chunk.entry for chunk in chunks]
+        buffer = scratch.buffer("chunk", max(entry.n_bytes for entry in entries) + 1)
+        if not decompress_files(self.directory.fd, [chunk.path for chunk in chunks], entries, values, buffer):
+            return None
+        return {
+            chunk.field.name: each.view(chunk.field.stored)[: chunk.values]
+            for chunk, each in zip(chunks, values, strict=True)
+        }
+
+    def _decoded(
+        self,
+        name: str,
+        p: int,
+        stored: npt.NDArray[Any] | None,
+        sizes: PartitionSizes,
+        known: Mapping[str, npt.NDArray[Any]],
+        memory: TableMemory,
+    ) -> npt.NDArray[Any]:
+        """A field's values from the stored ones; None where the store lacks it."""
+        if stored is None:
+            return np.empty(0, _ABSENT_DTYPES[name])
+        meta = self.fields[name]
         if meta.encoding is None:
-            return _of_type(stored, meta.dtype, memory), entry.n_bytes
+            return _of_type(stored, meta.dtype, memory)
         layout = self._row_layout(p, sizes, known)
         fault = layout.fault()
         if fault is not None:
             raise StoreError(f"field {name} of partition {p} cannot be decoded: {fault}; {REMEDY}")
-        return decode(meta.encoding, stored, meta.dtype, layout, memory.empty), entry.n_bytes
+        return decode(meta.encoding, stored, meta.dtype, layout, memory.empty)
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """Partition p's chunks, checked but not decompressed, in the caller's memory.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ import ooc_mdp
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert, generate
 from ooc_mdp.model.mdp import Rows
+from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.problems.registry import make_problem
-from ooc_mdp.store import Store, check_store, inspect_store, open_store
+from ooc_mdp.store import Store, check_store, chunk_reads, inspect_store, open_store
 from ooc_mdp.store.encodings import InexactWeights, RowLayout, decode, encode, stored_count
 from ooc_mdp.store.layout import FIELDS, PartitionSizes
 
@@ -131,6 +133,31 @@ def test_the_documented_decoding_gives_every_table_back(store: Store, monkeypatc
             np.testing.assert_array_equal(names[name], getattr(table, name), strict=True)
         if table.durations.size:
             np.testing.assert_array_equal(names["durations"], table.durations, strict=True)
+
+
+def test_chunks_that_are_decoded_together_are_those_that_are_read_one_by_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a chunk is read by itself")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ooc_mdp.store.reader.read_frame_file", refuse)
+        together = [store.read(p) for p in range(store.n_partitions)]
+    for missing in ("crc32c_address", "decompress_address"):  # of a library that does not lead to it
+        with monkeypatch.context() as patch:
+            patch.setattr(chunk_reads, missing, lambda: None)
+            patch.setattr(chunk_reads, "_compiled_decompression", chunk_reads._compiled_decompression.__wrapped__)
+            alone = [store.read(p) for p in range(store.n_partitions)]
+        for (table, n_bytes), (other, bytes_alone) in zip(together, alone, strict=True):
+            assert n_bytes == bytes_alone == store.chunk_bytes[table.index]
+            for name, array in vars_of(table).items():
+                np.testing.assert_array_equal(array, vars_of(other)[name], strict=True)
+
+
+def vars_of(table: PartitionTable) -> dict[str, np.ndarray]:
+    """The arrays of a table by name."""
+    return {f.name: array for f in fields(table) if isinstance(array := getattr(table, f.name), np.ndarray)}
 
 
 def test_every_table_is_what_its_source_gave_and_valid(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from store_models import ModelSource, random_model
 import ooc_mdp
 from ooc_mdp.errors import StoreError
 from ooc_mdp.io.conversion import ConvertOptions, convert
-from ooc_mdp.store import check_store, open_store
+from ooc_mdp.store import check_store, chunk_reads, open_store
 from ooc_mdp.store import reader as reader_module
 from ooc_mdp.store.layout import READ_FIELDS, SMALL_ARRAYS
 
@@ -181,19 +181,22 @@ def file_damaged(file: Path) -> Iterator[None]:
 
 
 class Replacing:
-    """Counts the chunks that are read and does something to the store at one of them."""
+    """Counts the chunks that are read, or the partitions whose chunks are, and does something to the store at one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], together: bool) -> None:
         self.count, self.at, self._act = 0, -1, act
-        read = reader_module.read_frame_file
+        module, name = (chunk_reads, "decompress_files") if together else (reader_module, "read_frame_file")
+        read = getattr(module, name)
 
-        def read_frame_file(*arguments):
+        def counted(*arguments):
             if self.count == self.at:
                 self._act()
             self.count += 1
             return read(*arguments)
 
-        monkeypatch.setattr(reader_module, "read_frame_file", read_frame_file)
+        if not together:
+            monkeypatch.setattr(chunk_reads, "decompress_files", lambda *_: False)
+        monkeypatch.setattr(module, name, counted)
 
 
 def copy_over(source: Path, target: Path, names: list[Path]) -> None:
@@ -202,11 +205,12 @@ def copy_over(source: Path, target: Path, names: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("moments", [4, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
 @pytest.mark.parametrize("how", ["renamed", "removed", "copied", "half"])
 def test_a_store_replaced_at_any_moment_never_proves_the_other(
-    how: str, moments: int, stores: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, together: bool, moments: int, stores: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 50 moments in each of four ways (4 in the quick test), as on a file system without locks."""
+    """At 50 moments in each of eight ways (4 in the quick test), as on a file system without locks."""
     place, rng = tmp_path / "model", np.random.default_rng(7)
     names = [file.relative_to(stores[0]) for file in files_of(stores[0])]
 
@@ -221,7 +225,7 @@ def test_a_store_replaced_at_any_moment_never_proves_the_other(
             if how == "removed":
                 shutil.rmtree(tmp_path / "old")
 
-    replacing = Replacing(monkeypatch, replace_store)
+    replacing = Replacing(monkeypatch, replace_store, together)
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # the disk is not what is tested
 
     def solve() -> ooc_mdp.Solution:

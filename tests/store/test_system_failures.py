@@ -19,9 +19,8 @@ import ooc_mdp
 from ooc_mdp.errors import SystemFailureError
 from ooc_mdp.io.conversion import ConvertOptions, generate
 from ooc_mdp.report.cache_trace import read_trace
-from ooc_mdp.store import check_store, reader
+from ooc_mdp.store import check_store, chunk_reads, reader
 from ooc_mdp.store.checkpoint import read_checkpoint
-from ooc_mdp.store.chunk_file import read_frame_file
 from ooc_mdp.store.result import is_result
 
 MODEL = random_model(5, 40)
@@ -98,14 +97,16 @@ def test_the_command_line_names_the_remedy(place: Path) -> None:
 def test_a_solve_whose_disk_fails_keeps_what_it_solved(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    loads = []
+    loads, together = [], chunk_reads.decompress_files
+
+    def failing_together(*arguments: Any) -> bool:
+        loads.append(arguments)
+        return len(loads) <= 8 and together(*arguments)
 
     def failing(*arguments: Any) -> Any:
-        loads.append(arguments)
-        if len(loads) > 40:
-            raise OSError(code, os.strerror(code))
-        return read_frame_file(*arguments)
+        raise OSError(code, os.strerror(code))
 
+    monkeypatch.setattr(chunk_reads, "decompress_files", failing_together)
     monkeypatch.setattr(reader, "read_frame_file", failing)
     how: dict[str, Any] = {"device": "cpu", "cache": "30%", "output": tmp_path / "r", "method": "vi", "epsilon": 1e-9}
     with pytest.raises(SystemFailureError, match=rf"{os.strerror(code)}; .*checkpoint: once it can be read, continue"):
