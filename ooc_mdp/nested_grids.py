@@ -22,11 +22,11 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
 from ooc_mdp.io.recomputed_table import RecomputedTable
 from ooc_mdp.model.criterion import Criterion, option_of, record_of
-from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import CacheSize, RunOptions, SolveOptions
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
 from ooc_mdp.problems.registry import built_in_problem
+from ooc_mdp.runtime.signals import signals
 from ooc_mdp.solver.initial import InitialValues, initial_values
 from ooc_mdp.solver.run import run_solve
 from ooc_mdp.store.checkpoint import checkpoint_path
@@ -105,10 +105,11 @@ def after_coarser_grids(
         options = replace(options, cache=CacheSize(cache_of_size(table.facts.partition_bytes, options.cache)))
     for coarse in coarser_tables(table, grids):
         asked, limit = question.table(coarse, record_of(options.question)), _time_left(run, begun)
-        found = run_solve(
-            asked, options, RunOptions(time_limit=limit), question.engine(), initial=initial, watch=progress
-        )
-        if found.outcome is Outcome.INTERRUPTED:
+        with signals() as interrupted:  # also by a signal that comes when this grid is done
+            found = run_solve(
+                asked, options, RunOptions(time_limit=limit), question.engine(), initial=initial, watch=progress
+            )
+        if interrupted():
             signal.raise_signal(signal.SIGINT)  # which nothing turns into a flag any more
         statistics = found.statistics
         note(
