@@ -95,6 +95,11 @@ class _Accumulated:
         self._sum[:, p] = 0.0
         self._largest[:, p] = 0.0
 
+    def reached(self, p: IntArray) -> npt.NDArray[np.bool_]:
+        """bool [p.size]; whether anything has flowed into partitions p since their last visits."""
+        found: npt.NDArray[np.bool_] = (self._largest[:, p] != 0.0).any(axis=0)
+        return found
+
     def add(self, affected: IntArray, place: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
         """Values that rows of affected[place] read have changed by `change` (float64 [2, k]), for each entry."""
         total = (self._change[:, entries] + change) * _UP_ONE_SUM
@@ -221,6 +226,23 @@ class ResidualBounds:
         rise, fall, inverse = factor * rise, factor * fall, self.contraction.normaliser[p]
         return np.array((rise * inverse, fall * inverse, rise, fall))
 
+    def after_synchronous_sweep(self, rise: FloatArray, fall: FloatArray) -> FloatArray:
+        """float64 [4, P]: bounds once all values became backups of those before, which moved each partition's so far.
+
+        Parameters
+        ----------
+        rise, fall : float64 [P], at least 0.
+        """
+        c, source = self.contraction, np.repeat(np.arange(rise.size), np.diff(self._ptr))
+        plain = np.empty((2, rise.size))
+        for i, change in enumerate((rise, fall)):
+            moved = change[source]
+            flowed = self.own_mass * change + np.bincount(self._dependents, self._mass * moved, rise.size)
+            largest = change.copy()
+            np.maximum.at(largest, self._dependents, moved)
+            plain[i] = c.discount * UP * np.minimum(flowed * UP, c.row_sum * largest)
+        return np.concatenate((plain * c.normaliser, plain))
+
     def of_visit(self, p: IntArray, report: VisitReport) -> FloatArray:
         """float64 [4, k]: what a visit's report proves of the partitions; the tighter where it proves twice."""
         if report.last_change is None:
@@ -242,8 +264,10 @@ class ResidualBounds:
         """Take bounds of partitions p at the present values (float64 [4, p.size]) that were not measured here."""
         self._present[:, p] = self._settled[:, p] = residuals
         self.measured[p], self.claimed[p] = False, True
-        entries, _ = _ranges(self._row_ptr, p)
-        self._inflow.reset(p, entries)
+        reached = p[self._inflow.reached(p)]
+        if reached.size:
+            entries, _ = _ranges(self._row_ptr, reached)
+            self._inflow.reset(reached, entries)
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
         """Boundary values of partitions q changed: raise the bounds of those that read them.

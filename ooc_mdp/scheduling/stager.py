@@ -157,6 +157,8 @@ class Stager:
         ----------
         waiting : so many loads may wait for a thread.
         """
+        if self._cache.present[order[: count + self.depth + waiting + READAHEAD]].all():
+            return
         for i, partition in enumerate(order[:count].tolist()):
             self.prefetch_in_order(order, i, waiting)
             if i > 0 and partition not in self._cache:

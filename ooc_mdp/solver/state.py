@@ -269,8 +269,7 @@ class SolveState:
         everything = np.arange(self.visited.size)
         assert self.backend.synchronous is not None  # the method has looked
         largest, smallest = self.backend.synchronous.commit()
-        self.bounds.settle(everything, self.bounds.after_sweep(everything, rise, fall))
-        self.bounds.propagate(everything, rise, fall)
+        self.bounds.settle(everything, self.bounds.after_synchronous_sweep(rise, fall))
         self.peers.boundary_changed(everything)
         self.changes += 1
         self.update_value_range(slice(None), smallest, largest)
