@@ -110,7 +110,8 @@ def after_coarser_grids(
                 asked, options, RunOptions(time_limit=limit), question.engine(), initial=initial, watch=progress
             )
         if interrupted():
-            signal.raise_signal(signal.SIGINT)  # which nothing turns into a flag any more
+            signal.raise_signal(signal.SIGINT)  # for whoever handles it
+            raise KeyboardInterrupt  # nobody does, as in the background of a shell, and it was SIGTERM
         statistics = found.statistics
         note(
             f"{coarse.name}: {statistics.solve_seconds:.1f} s, {statistics.loads_per_partition:.2f} loads per partition"

@@ -76,12 +76,17 @@ def test_the_time_limit_is_that_of_all_grids(tmp_path: Path) -> None:
     assert Path(f"{tmp_path / 'r'}.checkpoint").exists()
 
 
-def test_a_signal_during_a_coarser_grid_ends_the_solve(tmp_path: Path) -> None:
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["usual", "in the background"])
+def test_a_signal_during_a_coarser_grid_ends_the_solve(handler: Any, tmp_path: Path) -> None:
     def stop(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(KeyboardInterrupt):
-        ooc_mdp.solve(table(), grids=2, progress=stop, output=tmp_path / "r", **HOW)
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ooc_mdp.solve(table(), grids=2, progress=stop, output=tmp_path / "r", **HOW)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not list(tmp_path.glob("r*"))
 
 
