@@ -110,8 +110,8 @@ def after_coarser_grids(
                 asked, options, RunOptions(time_limit=limit), question.engine(), initial=initial, watch=progress
             )
         if interrupted():
-            signal.raise_signal(signal.SIGINT)  # for whoever handles it
-            raise KeyboardInterrupt  # nobody does, as in the background of a shell, and it was SIGTERM
+            signal.raise_signal(signal.SIGINT)  # the command line's handler raises
+            raise KeyboardInterrupt  # SIGINT may be ignored, as in the background of a shell, where SIGTERM ends a run
         statistics = found.statistics
         note(
             f"{coarse.name}: {statistics.solve_seconds:.1f} s, {statistics.loads_per_partition:.2f} loads per partition"

@@ -258,8 +258,8 @@ class Store(Table):
 
         Returns
         -------
-        None where a chunk is not what was written, or has a SHA-256 to be compared with, or where that cannot be had:
-        reading them one by one says what is wrong.
+        None where SHA-256 must be compared, too, where a library does not lead to its C function, or where a chunk is
+        not what was written: then chunks are read one by one, which says what is wrong.
         """
         from ooc_mdp.store.chunk_reads import decompress_files
 
