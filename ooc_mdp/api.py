@@ -46,6 +46,7 @@ from ooc_mdp.tables import AnyPath, convert, generate, open_problem, open_store
 if TYPE_CHECKING:
     from ooc_mdp.array_tables import Arrays
     from ooc_mdp.events import SolveWatcher, Watcher
+    from ooc_mdp.model.mdp import IntArray
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.model.table import Table
     from ooc_mdp.problems.control import DiscretisedProblem, State
@@ -180,6 +181,7 @@ def solve_with(
     from ooc_mdp.nested_grids import after_coarser_grids, check_grids
     from ooc_mdp.policies.given import given_policy
     from ooc_mdp.policies.table import policy_table
+    from ooc_mdp.properties.table import AskedTable
     from ooc_mdp.solver.initial import initial_values
     from ooc_mdp.solver.run import run_solve
     from ooc_mdp.store.output_lock import refuse_busy
@@ -202,35 +204,23 @@ def solve_with(
         evaluated = None if given is None else policy_table(base, given, say)
         asked, record = QUESTIONS[options.question.name].table, record_of(options.question)
         opened = asked(evaluated or base, record)
+        initial_states = _first_initial_states(opened)
         solution = run_solve(opened, options, run, engine, evaluated=evaluated, initial=begin, watch=progress, note=say)
-    return _completed(solution, opened, base, opened if evaluated is None else asked(base, record))
-
-
-def _completed(solution: Solution, opened: Table, base: Table, asked: Table) -> Solution:
-    """The solution with what only its tables say: the source's actions and their names, initial states, the grid.
-
-    Parameters
-    ----------
-    opened : the table that was solved.
-    base : that of the model.
-    asked : that of the question, with the rows of all actions.
-    """
-    from ooc_mdp.model.named_actions import named_actions
-    from ooc_mdp.model.solution import MAX_INITIAL
-    from ooc_mdp.properties.table import AskedTable
-    from ooc_mdp.store.result import source_actions
-
-    kept = opened.annotations
-    initial = kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
     limits = opened.limits if isinstance(opened, AskedTable) else (-np.inf, np.inf)
     return replace(
         solution,
-        source_actions=source_actions(solution, base),
-        named_actions=named_actions(solution.policy, base),
-        initial=solution.at_states(initial, opened.sense, limits),
+        initial=solution.at_states(initial_states, opened.sense, limits),
         geometry=base.facts.attributes.get("geometry"),
-        table=asked,
+        table=opened if evaluated is None else asked(base, record),
     )
+
+
+def _first_initial_states(table: Table) -> IntArray:
+    """int64; as many of the model's initial states as a solution answers for, none where it names none."""
+    from ooc_mdp.model.solution import MAX_INITIAL
+
+    kept = table.annotations
+    return kept.first_states(INITIAL, MAX_INITIAL) if INITIAL in kept.labels else np.empty(0, np.int64)
 
 
 def _engine(options: SolveOptions, run: RunOptions, cluster: ClusterOptions | None) -> Engine:

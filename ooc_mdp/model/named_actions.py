@@ -1,4 +1,4 @@
-"""Actions of a policy by the names that the source of a model gives them."""
+"""Actions of a policy by the numbers and names that the source of a model gives them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.table import Table
 
-__all__ = ["NamedActions", "named_actions"]
+__all__ = ["NamedActions", "named_actions", "source_actions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +27,20 @@ class NamedActions:
         """The names in some states; empty where there is none."""
         found: npt.NDArray[np.str_] = np.array([*self.names, ""])[self.of_states[states]]
         return found
+
+
+def source_actions(policy: npt.NDArray[np.int32], table: Table) -> IntArray | None:
+    """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none; None if it has no own."""
+    if "action_labels" not in table.facts.dtypes:
+        return None
+    found = np.full(policy.size, -1, np.int64)
+    for p in range(table.n_partitions):
+        states, counts = table.original_states(p), table.action_counts(p)
+        labels, _ = table.read_field("action_labels", p)
+        rows = np.cumsum(counts) - counts + policy[states]
+        acts = policy[states] >= 0
+        found[states[acts]] = labels[rows[acts]]
+    return found
 
 
 def named_actions(policy: npt.NDArray[np.int32], table: Table) -> NamedActions | None:

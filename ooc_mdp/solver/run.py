@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ooc_mdp.backends.compiling import timed_compilation
 from ooc_mdp.events import SolveWatcher
+from ooc_mdp.model.named_actions import named_actions, source_actions
 from ooc_mdp.model.solution import Outcome, Solution
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import RunOptions, SolveOptions
@@ -160,12 +161,15 @@ def run_solve(
         with output.saved_on_damage(task.snapshot):
             outcome = task.run()
 
+        model = table if evaluated is None else evaluated.base
+
         def conclude() -> Solution:
             found = replace(task.conclude(outcome), compile_seconds=compiled())
-            return found if policy is None else policy.answered(found)
+            found = found if policy is None else policy.answered(found)
+            own, named = source_actions(found.policy, model), named_actions(found.policy, model)
+            return replace(found, source_actions=own, named_actions=named)
 
-        written = table if evaluated is None else evaluated.base
-        return output.finish(written, outcome, task.snapshot, conclude)
+        return output.finish(model, outcome, task.snapshot, conclude)
 
 
 def run_trial(

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.named_actions import NamedActions, named_actions
+from ooc_mdp.model.named_actions import NamedActions
 from ooc_mdp.model.presentation import Presentable
 from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.stages import StageResults
@@ -198,11 +198,11 @@ def write_result(
     ------
     StoreError : the place is taken, or the disk is full; a previous result stays.
     """
-    attributes, names = attributes_of(table, solution, identity), named_actions(solution.policy, table)
+    attributes, names = attributes_of(table, solution, identity), solution.named_actions
     grid = grid_of(attributes["about"]["geometry"], solution.values.size, _RESERVED)
     with atomic_directory(output, overwrite=replace, check_replaceable=_check_is_result) as place:
         group = SealedGroupWriter(place)
-        for name, data in _arrays(solution, table):
+        for name, data in _arrays(solution):
             group.write(name, data, grid.shape, grid.dimensions)
         if names is not None:
             group.write(_NAME, names.of_states, grid.shape, grid.dimensions)
@@ -220,31 +220,15 @@ def write_result(
         group.seal(attributes)
 
 
-def _arrays(solution: Solution, table: Table) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _arrays(solution: Solution) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The arrays of a result by name."""
     yield "value", solution.values
     yield "policy", solution.policy
-    actions = source_actions(solution, table)
-    if actions is not None:
-        yield "action", actions
+    if solution.source_actions is not None:
+        yield "action", solution.source_actions
     if solution.value_lower is not None and solution.value_upper is not None:
         yield "value_lower", solution.value_lower
         yield "value_upper", solution.value_upper
-
-
-def source_actions(solution: Solution, table: Table) -> IntArray | None:
-    """int64 [n_states]: the source's numbers of the policy's actions, -1 where it has none; None if it has no own."""
-    if "action_labels" not in table.facts.dtypes:
-        return None
-    policy = solution.policy
-    found = np.full(policy.size, -1, np.int64)
-    for p in range(table.n_partitions):
-        states, counts = table.original_states(p), table.action_counts(p)
-        labels, _ = table.read_field("action_labels", p)
-        rows = np.cumsum(counts) - counts + policy[states]
-        acts = policy[states] >= 0
-        found[states[acts]] = labels[rows[acts]]
-    return found
 
 
 def open_result(path: str | Path) -> Result:
