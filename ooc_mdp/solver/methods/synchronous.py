@@ -24,7 +24,9 @@ _EARLY_PASSES = 4
 _MAX_SLOW = 4
 """Passes that did not, one after the other, after which values are changed in place."""
 _BATCH = 16
-"""Partitions that threads share."""
+"""Partitions that threads share while others are being read,"""
+_BATCH_CACHED = 128
+"""and where all of them are cached, since each batch has its bookkeeping."""
 
 
 def synchronous_value_iteration(s: SolveState) -> Steps:
@@ -34,7 +36,8 @@ def synchronous_value_iteration(s: SolveState) -> Steps:
     span, proved, early, slow = np.inf, np.inf, _EARLY_PASSES, 0
     change = np.zeros((2, order.size))
     while slow < _MAX_SLOW:
-        for batch in in_order(s, order, _BATCH):
+        most = _BATCH_CACHED if s.cache.present.all() else _BATCH
+        for batch in in_order(s, order, most):
             with s.access(batch) as access:
                 report = sweeps.sweep_synchronously(access.residents)
                 assert report.residuals is not None, "synchronous sweeps measure"
