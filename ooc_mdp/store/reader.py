@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,14 +196,10 @@ class Store(Table):
     def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
         """:meth:`read`, with arrays made in that memory."""
         sizes, chunks, arrays = self.sizes(p), self._frame_chunks(p), dict[str, npt.NDArray[Any]]()
-        total = sum(chunk.entry.n_bytes for chunk in chunks)
         with memory.scratch() as scratch:
-            stored = self._stored_together(chunks, memory, scratch)
+            stored = self._stored(p, chunks, memory, scratch)
             for name in READ_FIELDS:  # pointers first: they say where rows lie
-                if stored is None:
-                    arrays[name], _ = self._read(name, p, sizes, arrays, memory, scratch)
-                else:
-                    arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, memory)
+                arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, memory)
         check_pointers(self.facts, sizes, p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], sizes.states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
@@ -216,67 +212,64 @@ class Store(Table):
             **arrays,
         )
         self._load_check.check(table)
-        return table, total
+        return table, sum(chunk.entry.n_bytes for chunk in chunks)
 
     def read_field(self, name: str, p: int) -> tuple[npt.NDArray[Any], int]:
         """One field of partition p and the bytes read; an empty array and 0 if the store lacks the field."""
-        return self._read(name, p, self.sizes(p), {}, SYSTEM_MEMORY, Scratch())
-
-    def _read(
-        self,
-        name: str,
-        p: int,
-        sizes: PartitionSizes,
-        known: Mapping[str, npt.NDArray[Any]],
-        memory: TableMemory,
-        scratch: Scratch,
-    ) -> tuple[npt.NDArray[Any], int]:
-        """:meth:`read_field`, with the pointers of partition p where they have been read."""
-        meta = self.fields.get(name)
-        if meta is None:
+        if name not in self.fields:
             return np.empty(0, _ABSENT_DTYPES[name]), 0
-        entry, count = self._entries[name][p], self.stored_values(name, p, sizes)
-        chunk = scratch.buffer("chunk", entry.n_bytes + 1)
-        try:
-            frame = read_frame_file(chunk_name(name, count, p), entry, chunk, self.directory.fd)
-            stored = decode_frame(frame, meta.stored, count, self._memory_of(name, memory, scratch))
-        except (CorruptChunkError, OSError) as error:
-            raise unreadable_chunk(self.directory, chunk_name(name, count, p), name, p, error) from error
-        return self._decoded(name, p, stored, sizes, known, memory), entry.n_bytes
+        sizes, n_bytes = self.sizes(p), self._entries[name][p].n_bytes
+        count = self.stored_values(name, p, sizes)
+        into = np.empty(_frame_bytes(count, self.fields[name].stored), np.uint8)
+        stored = self._read_chunk(name, p, count, np.empty(n_bytes + 1, np.uint8), into)
+        return self._decoded(name, p, stored, sizes, {}, SYSTEM_MEMORY), n_bytes
 
-    def _memory_of(self, name: str, memory: TableMemory, scratch: Scratch) -> Callable[[int], npt.NDArray[np.uint8]]:
-        """Gives memory for the stored values of a field: the table's, or for those that are needed until they are
-        decoded only, since they are neither the table's nor decoded in place."""
-        meta = self.fields[name]
-        passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
-        return partial(scratch.buffer, name) if passing else partial(memory.empty, dtype=np.uint8)
-
-    def _stored_together(
-        self, chunks: Sequence[FrameChunk], memory: TableMemory, scratch: Scratch
-    ) -> dict[str, npt.NDArray[Any]] | None:
+    def _stored(
+        self, p: int, chunks: Sequence[FrameChunk], memory: TableMemory, scratch: Scratch
+    ) -> dict[str, npt.NDArray[Any]]:
         """The stored values of each field of a partition, read, checked and decompressed in one call.
 
-        Returns
-        -------
-        None where SHA-256 must be compared, too, where a library does not lead to its C function, or where a chunk is
-        not what was written: then chunks are read one by one, which says what is wrong.
+        Where SHA-256 must be compared, too, where a library does not lead to its C function, and where a chunk is not
+        what was written, chunks are read one by one, which says what is wrong.
         """
         from ooc_mdp.store.chunk_reads import decompress_files
 
-        if self.checks_sha256:
-            return None
-        sizes = [padded_length(chunk.values) * chunk.field.stored.itemsize for chunk in chunks]
-        values = [
-            self._memory_of(chunk.field.name, memory, scratch)(size) for chunk, size in zip(chunks, sizes, strict=True)
-        ]
         entries = [chunk.entry for chunk in chunks]
+        values = [self._room(chunk, memory, scratch) for chunk in chunks]
         buffer = scratch.buffer("chunk", max(entry.n_bytes for entry in entries) + 1)
-        if not decompress_files(self.directory.fd, [chunk.path for chunk in chunks], entries, values, buffer):
-            return None
+        if self.checks_sha256 or not decompress_files(
+            self.directory.fd, [chunk.path for chunk in chunks], entries, values, buffer
+        ):
+            for chunk, into in zip(chunks, values, strict=True):
+                self._read_chunk(chunk.field.name, p, chunk.values, buffer, into)
         return {
-            chunk.field.name: each.view(chunk.field.stored)[: chunk.values]
-            for chunk, each in zip(chunks, values, strict=True)
+            chunk.field.name: into.view(chunk.field.stored)[: chunk.values]
+            for chunk, into in zip(chunks, values, strict=True)
         }
+
+    def _room(self, chunk: FrameChunk, memory: TableMemory, scratch: Scratch) -> npt.NDArray[np.uint8]:
+        """Memory for the stored values of a chunk: the table's, or for those that are needed until they are decoded
+        only, since they are neither the table's nor decoded in place."""
+        meta, n_bytes = self.fields[chunk.field.name], _frame_bytes(chunk.values, chunk.field.stored)
+        passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
+        return scratch.buffer(chunk.field.name, n_bytes) if passing else memory.empty(n_bytes, np.uint8)
+
+    def _read_chunk(
+        self, name: str, p: int, count: int, buffer: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]
+    ) -> npt.NDArray[Any]:
+        """The stored values of one chunk, so many; StoreError says what is wrong with it.
+
+        Parameters
+        ----------
+        buffer : uint8; has a byte more than the chunk, and is overwritten.
+        into : uint8; gets the values and their padding.
+        """
+        entry = self._entries[name][p]
+        try:
+            frame = read_frame_file(chunk_name(name, count, p), entry, buffer, self.directory.fd)
+            return decode_frame(frame, self.fields[name].stored, count, lambda n_bytes: into[:n_bytes])
+        except (CorruptChunkError, OSError) as error:
+            raise unreadable_chunk(self.directory, chunk_name(name, count, p), name, p, error) from error
 
     def _decoded(
         self,
@@ -409,6 +402,11 @@ _ABSENT_DTYPES = {
     "terminal_rewards": np.float64,
     "initial_values": np.float64,
 }
+
+
+def _frame_bytes(count: int, dtype: np.dtype[Any]) -> int:
+    """Of a frame of so many values, decompressed."""
+    return padded_length(count) * dtype.itemsize
 
 
 def _of_type(values: npt.NDArray[Any], dtype: np.dtype[Any], memory: TableMemory) -> npt.NDArray[Any]:
