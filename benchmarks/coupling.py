@@ -189,7 +189,7 @@ def made(path: Path, case: Case, parameters: dict[str, Any], few: bool, device: 
     cut = case.cut
     if few:
         cut = {"partition_grid": [_FEW_BLOCKS] * len(cut["partition_grid"])} if "partition_grid" in cut else _FEW_PIECES
-    rows = device if device == "cpu" else "auto"  # no device computes those of a random MDP
+    rows = device if device == "cpu" else "auto"  # a GPU computes rows of control problems only
     return ooc_mdp.generate(case.problem, path, case.parameters | parameters, device=rows, **cut)
 
 
