@@ -35,11 +35,8 @@ def source_actions(policy: npt.NDArray[np.int32], table: Table) -> IntArray | No
         return None
     found = np.full(policy.size, -1, np.int64)
     for p in range(table.n_partitions):
-        states, counts = table.original_states(p), table.action_counts(p)
-        labels, _ = table.read_field("action_labels", p)
-        rows = np.cumsum(counts) - counts + policy[states]
-        acts = policy[states] >= 0
-        found[states[acts]] = labels[rows[acts]]
+        states, rows, _ = _policy_rows(policy, table, p)
+        found[states] = table.read_field("action_labels", p)[0][rows]
     return found
 
 
@@ -50,10 +47,14 @@ def named_actions(policy: npt.NDArray[np.int32], table: Table) -> NamedActions |
         return None
     found, first = np.full(policy.size, -1, np.int32), 0
     for p in range(table.n_partitions):
-        states, counts = table.original_states(p), table.action_counts(p)
-        end = first + int(counts.sum())
-        rows = np.cumsum(counts) - counts + policy[states]
-        acts = policy[states] >= 0
-        found[states[acts]] = kept.row_names(first, end)[rows[acts]]
-        first = end
+        states, rows, count = _policy_rows(policy, table, p)
+        found[states] = kept.row_names(first, first + count)[rows]
+        first += count
     return NamedActions(tuple(kept.action_names), found)
+
+
+def _policy_rows(policy: npt.NDArray[np.int32], table: Table, p: int) -> tuple[IntArray, IntArray, int]:
+    """The states of partition p that have an action, the rows of these actions in it, and how many rows it has."""
+    states, counts = table.original_states(p), table.action_counts(p)
+    rows, acts = np.cumsum(counts) - counts + policy[states], policy[states] >= 0
+    return states[acts], rows[acts], int(counts.sum())

@@ -166,8 +166,8 @@ def run_solve(
         def conclude() -> Solution:
             found = replace(task.conclude(outcome), compile_seconds=compiled())
             found = found if policy is None else policy.answered(found)
-            own, named = source_actions(found.policy, model), named_actions(found.policy, model)
-            return replace(found, source_actions=own, named_actions=named)
+            numbers, names = source_actions(found.policy, model), named_actions(found.policy, model)
+            return replace(found, source_actions=numbers, named_actions=names)
 
         return output.finish(model, outcome, task.snapshot, conclude)
 

@@ -197,7 +197,7 @@ class Store(Table):
         """:meth:`read`, with arrays made in that memory."""
         sizes, chunks, arrays = self.sizes(p), self._frame_chunks(p), dict[str, npt.NDArray[Any]]()
         with memory.scratch() as scratch:
-            stored = self._stored(p, chunks, memory, scratch)
+            stored = self._read_chunks(p, chunks, memory, scratch)
             for name in READ_FIELDS:  # pointers first: they say where rows lie
                 arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, memory)
         check_pointers(self.facts, sizes, p, arrays["action_ptr"], arrays["successor_ptr"])
@@ -224,13 +224,13 @@ class Store(Table):
         stored = self._read_chunk(name, p, count, np.empty(n_bytes + 1, np.uint8), into)
         return self._decoded(name, p, stored, sizes, {}, SYSTEM_MEMORY), n_bytes
 
-    def _stored(
+    def _read_chunks(
         self, p: int, chunks: Sequence[FrameChunk], memory: TableMemory, scratch: Scratch
     ) -> dict[str, npt.NDArray[Any]]:
         """The stored values of each field of a partition, read, checked and decompressed in one call.
 
-        Where SHA-256 must be compared, too, where a library does not lead to its C function, and where a chunk is not
-        what was written, chunks are read one by one, which says what is wrong.
+        Chunks are read one by one where SHA-256 must be compared, too, where a library does not lead to its C function,
+        and where a chunk is not what was written: that says what is wrong.
         """
         from ooc_mdp.store.chunk_reads import decompress_files
 
@@ -248,8 +248,8 @@ class Store(Table):
         }
 
     def _room(self, chunk: FrameChunk, memory: TableMemory, scratch: Scratch) -> npt.NDArray[np.uint8]:
-        """Memory for the stored values of a chunk: the table's, or for those that are needed until they are decoded
-        only, since they are neither the table's nor decoded in place."""
+        """Memory for the stored values of a chunk: scratch where they are needed until they are decoded only, or else
+        the table's."""
         meta, n_bytes = self.fields[chunk.field.name], _frame_bytes(chunk.values, chunk.field.stored)
         passing = meta.stored != meta.dtype or (meta.encoding is not None and meta.encoding not in IN_PLACE)
         return scratch.buffer(chunk.field.name, n_bytes) if passing else memory.empty(n_bytes, np.uint8)
@@ -405,7 +405,7 @@ _ABSENT_DTYPES = {
 
 
 def _frame_bytes(count: int, dtype: np.dtype[Any]) -> int:
-    """Of a frame of so many values, decompressed."""
+    """Bytes of a decompressed frame of so many values, its padding included."""
     return padded_length(count) * dtype.itemsize
 
 

@@ -237,12 +237,10 @@ def test_a_store_replaced_at_any_moment_never_proves_the_other(
     expected = solve().values
     reads = replacing.count
     proved = refused = 0
-    moment = np.arange(PARTITIONS, reads)  # nothing is solved before, while initial values are read
+    replaced_at = rng.choice(np.arange(PARTITIONS, reads), moments, replace=False)  # before, initial values are read
     if how == "removed":
-        moment = np.append(rng.choice(moment[:-1], moments - 1, replace=False), moment[-1])
-    else:
-        moment = rng.choice(moment, moments, replace=False)
-    for at in moment.tolist():
+        replaced_at[-1] = reads - 1  # the solve is done, and its result is not yet written
+    for at in replaced_at.tolist():
         for folder in (place, tmp_path / "old", tmp_path / "r"):
             shutil.rmtree(folder, ignore_errors=True)
         (tmp_path / "r.checkpoint").unlink(missing_ok=True)

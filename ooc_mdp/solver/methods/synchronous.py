@@ -24,9 +24,9 @@ _EARLY_PASSES = 4
 _MAX_SLOW = 4
 """Passes that did not, one after the other, after which values are changed in place."""
 _BATCH = 16
-"""Partitions that threads share while others are being read,"""
+"""Partitions of a batch, which threads share, while others must be loaded."""
 _BATCH_CACHED = 128
-"""and where all of them are cached, since each batch has its bookkeeping."""
+"""The same where all partitions are cached: larger batches need less bookkeeping."""
 
 
 def synchronous_value_iteration(s: SolveState) -> Steps:
