@@ -28,7 +28,7 @@ from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.threads import map_on_threads
 
-__all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of", "place_in_row"]
+__all__ = ["GridOrder", "IdentityOrder", "PermutedOrder", "StateOrder", "partition_of"]
 
 
 _LONG_NUMBER = 10**20
@@ -204,11 +204,6 @@ class GridOrder:
             "block_shape": [int(np.diff(e).max()) for e in self.edges],
             "edges": [e.tolist() for e in self.edges],
         }
-
-
-def place_in_row(out: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:
-    """Put the values of successive states, from `first` on, where the order stays as it is."""
-    out[first : first + values.size] = values
 
 
 def _fill(block: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:

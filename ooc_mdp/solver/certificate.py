@@ -129,7 +129,7 @@ def _source_policy(
     grid = table.facts.grid
 
     def complete(q: int) -> None:  # bounded without ever being read: any action is as good as the bound says
-        actions = np.where(table.action_counts(q) > 0, np.int32(0), np.int32(-1))
+        actions = _first_actions(table, q)
         if grid is None:
             original[table.original_states(q)] = actions
         else:
@@ -137,3 +137,10 @@ def _source_policy(
 
     map_on_threads(complete, unread.tolist())
     return original
+
+
+def _first_actions(table: Table, q: int) -> npt.NDArray[np.int32]:
+    """int32 [n]: the first action of each state of a partition, -1 where it has none; only to be read."""
+    if table.facts.actions_per_state:
+        return np.broadcast_to(np.int32(0), int(np.diff(table.facts.partition_ptr[q : q + 2])[0]))
+    return np.where(table.action_counts(q) > 0, np.int32(0), np.int32(-1))

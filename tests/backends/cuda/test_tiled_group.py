@@ -36,6 +36,28 @@ def test_bounds_stay_above_the_true_residuals_on_a_group(
     wander(engine, seed=len(name) + count, steps=25)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("name", ["car", "pendulum", "double pendulum", "gridworld"])
+def test_values_and_policy_come_in_the_order_of_the_grid(
+    name: str, count: int, stores: Callable[[str], Store], group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.exchange._PIECE", 8 * 13)
+    store, devices, rng = stores(name), group(count), np.random.default_rng(5)
+    grid, backend = store.facts.grid, TiledBackend(devices[0], TILE_STATES, devices[1:])
+    assert grid is not None
+    model = ModelFacts.of(store.facts, 0.9)
+    values, policy = rng.normal(size=store.n_states), rng.integers(0, 3, store.n_states).astype(np.int32)
+    backend.start(model, backend.layout(model, Needs()), values, policy)
+    expected_values, expected_policy = np.empty_like(values), np.empty_like(policy)
+    for p in range(store.n_partitions):
+        own = slice(*store.facts.partition_ptr[p : p + 2].tolist())
+        expected_values[grid.states(p)], expected_policy[grid.states(p)] = values[own], policy[own]
+    np.testing.assert_array_equal(backend.values(grid), expected_values)
+    np.testing.assert_array_equal(backend.policy(grid), expected_policy)
+    np.testing.assert_array_equal(backend.values(), values)
+    backend.close()
+
+
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("name", ["car", "random", "ragged"])
 def test_partitions_swept_one_after_the_other_have_the_values_of_one_device(

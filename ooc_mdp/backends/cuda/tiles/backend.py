@@ -40,7 +40,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling, PartitionTable
-from ooc_mdp.model.state_order import GridOrder, place_in_row
+from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
 
@@ -374,7 +374,7 @@ class TiledBackend:
     def copy(self, start: int, values: FloatArray, policy: npt.NDArray[np.int32]) -> None:
         """Copies of only these on their way."""
         for name, host in (("values", values), ("policy", policy)):
-            self._outside.copy(name, start, start + host.size, partial(place_in_row, host))
+            self._outside.copy(name, start, host)
 
     def values(self, order: GridOrder | None = None) -> FloatArray:
         """A copy on the host."""
@@ -385,8 +385,10 @@ class TiledBackend:
         return self._on_host("policy", np.empty(self._facts.n_states, np.int32), order)
 
     def _on_host(self, name: str, host: npt.NDArray[Any], order: GridOrder | None) -> npt.NDArray[Any]:
-        place = place_in_row if order is None else order.place
-        self._outside.copy(name, 0, host.size, partial(place, host))
+        if order is None:
+            self._outside.copy(name, 0, host)
+        else:
+            self._outside.copy_points(name, order, host)
         return host
 
     def close(self) -> None:

@@ -8,6 +8,39 @@ extern "C" __global__ void read_values(const Engine e, const i64* states, double
     if (i < count) to[i] = e.values[placed(e, states[i])];
 }
 
+// The number in device order of a point of the grid, counted in C order. `grid` holds the number of axes and, of each, the
+// last first, its points, its blocks, and where these begin and the last one ends.
+__device__ __forceinline__ i64 state_at(const Engine& e, i64 point) {
+    i64 partition = 0, partitions = 1, local = 0, states = 1;
+    const i64* axis = e.grid + 1;
+    for (i64 d = 0; d < e.grid[0]; ++d) {
+        const i64 points = axis[0], blocks = axis[1], *edges = axis + 2, x = point % points;
+        i64 block = 0;
+        for (i64 end = blocks; block + 1 < end;) {
+            const i64 middle = (block + end) >> 1;
+            if (edges[middle] <= x) block = middle; else end = middle;
+        }
+        partition += block * partitions;
+        local += (x - edges[block]) * states;
+        partitions *= blocks;
+        states *= edges[block + 1] - edges[block];
+        point /= points;
+        axis = edges + blocks + 1;
+    }
+    return e.descriptors[partition].first + local;
+}
+
+// Of points from `first` on, to the host's page-locked memory.
+extern "C" __global__ void values_at_points(const Engine e, i64 first, double* to, u32 count) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) to[i] = e.values[state_at(e, first + i)];
+}
+
+extern "C" __global__ void policy_at_points(const Engine e, i64 first, CHOICE* to, u32 count) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) to[i] = e.policy[state_at(e, first + i)];
+}
+
 // Lists of states, one partition each: list l is states[ptr[l]] ... of partitions[l]. A kernel works on lists which[m];
 // values[starts[m]] ... are theirs. Block b has list b / parts, and every parts-th 256 of it.
 extern "C" __global__ void gather_values(const Engine e, const u32* partitions, const i64* ptr, const i64* states,

@@ -7,6 +7,7 @@ tile for tiles that read it (`accumulated`), and list by list for the bounds of 
 
 from __future__ import annotations
 
+import itertools
 import queue
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Stream
+from ooc_mdp.backends.cuda.device import Argument, Device, Kernel, Mark, Stream
 from ooc_mdp.backends.cuda.driver import address_of
 from ooc_mdp.backends.cuda.group import DeviceGroup
 from ooc_mdp.backends.cuda.layout import numbers_of_encoded
@@ -25,10 +26,18 @@ from ooc_mdp.backends.cuda.tiles.division import Division
 from ooc_mdp.backends.cuda.tiles.memory import TileMemory
 from ooc_mdp.backends.state_lists import ListChanges, StateLists
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.state_order import GridOrder
 
 __all__ = ["EXCHANGE_KERNELS", "PIECES_BYTES", "TileExchange"]
 
-EXCHANGE_KERNELS = ("read_values", "gather_values", "take_values", "raise_accumulated")
+EXCHANGE_KERNELS = (
+    "read_values",
+    "gather_values",
+    "take_values",
+    "raise_accumulated",
+    "values_at_points",
+    "policy_at_points",
+)
 _PIECE = 4 << 20
 _PIECES = 16
 """Bytes of a piece of the values on its way to the host, and how many are on their way."""
@@ -150,17 +159,53 @@ class TileExchange:
             own = self._lists[lists] = _Pinned.of(lists, self._group.devices[0])
         return own
 
-    def copy(self, name: str, first: int, end: int, place: Callable[[int, npt.NDArray[Any]], None]) -> None:
-        """Bring values or policy of states from the first on, as many page-locked pieces at a time as there are.
+    def copy(self, name: str, first: int, host: npt.NDArray[Any]) -> None:
+        """Bring values or policy of successive states, from the first on, in store order."""
+        source, held = self._memory.at[name], self._held(name)
 
-        Pieces that are on their way together come from all over the range: next to each other on a grid, several
-        threads would take the same new pages of the host's memory from the system.
+        def launch(numbers: npt.NDArray[Any], start: int) -> Sequence[Mark]:
+            begin = first + start
+            for stored, at, count in self._division.pieces(begin, begin + numbers.size):
+                self._download(numbers[stored - begin :][:count], source + at * held.itemsize)
+            return [stream.mark() for stream in self._streams]
+
+        self._in_pieces(host, held, launch)
+
+    def copy_points(self, name: str, order: GridOrder, host: npt.NDArray[Any]) -> None:
+        """Bring values or policy of all states in the grid's C order, into which kernels put them.
+
+        Threads of the host would write short rows of blocks, and took twice as long as for pieces as they are.
+        """
+        grid, members = _numbers_of(order), zip(self._memory.members, self._kernels_of, self._streams, strict=True)
+        turns = itertools.cycle(list(members))
+        for member, stream in zip(self._memory.members, self._streams, strict=True):
+            stream.upload(member.at["grid"], grid)
+
+        def launch(numbers: npt.NDArray[Any], start: int) -> Sequence[Mark]:
+            member, kernels, stream = next(turns)
+            arguments = (member.engine, np.int64(start), _address(numbers), np.uint32(numbers.size))
+            kernels[f"{name}_at_points"](stream, -(-numbers.size // 256), 256, arguments)
+            return [stream.mark()]
+
+        self._in_pieces(host, self._held(name), launch)
+
+    def _held(self, name: str) -> np.dtype[Any]:
+        """Type of values or policy on devices."""
+        return self._memory.choice if name == "policy" else np.dtype(np.float64)
+
+    def _in_pieces(
+        self,
+        host: npt.NDArray[Any],
+        held: np.dtype[Any],
+        launch: Callable[[npt.NDArray[Any], int], Sequence[Mark]],
+    ) -> None:
+        """Fill an array through page-locked pieces, several of which are on their way at a time.
 
         Parameters
         ----------
-        place : called on several threads with a piece and its first state, counted from `first`; it copies the piece.
+        held : type of the array's elements on the devices.
+        launch : has devices fill a piece, given its place in the array, and tells when that is done.
         """
-        held, source = self._memory.choice if name == "policy" else np.dtype(np.float64), self._memory.at[name]
         size = _PIECE // held.itemsize
         for stream in self._streams:  # what was launched may still change them
             stream.wait()
@@ -168,22 +213,22 @@ class TileExchange:
         for page in self._pages():
             idle.put(page)
 
-        def bring(start: int) -> None:
-            page, stop = idle.get(), min(start + size, end)
+        def place(page: npt.NDArray[np.uint8], start: int, arrived: Sequence[Mark]) -> None:
             try:
-                numbers = page.view(held)[: stop - start]
-                for stored, at, count in self._division.pieces(start, stop):
-                    self._download(numbers[stored - start :][:count], source + at * held.itemsize)
-                for arrived in [stream.mark() for stream in self._streams]:
-                    arrived.wait()
-                place(start - first, numbers)
+                for mark in arrived:
+                    mark.wait()
+                piece = host[start : start + size]
+                piece[:] = page.view(held)[: piece.size]
             finally:
                 idle.put(page)
 
-        starts = range(first, end, size)
-        apart = -(-len(starts) // _PIECES)
         with ThreadPoolExecutor(_PIECES) as pool:
-            for done in [pool.submit(bring, start) for i in range(apart) for start in starts[i::apart]]:
+            placed = []
+            for start in range(0, host.size, size):
+                page = idle.get()
+                marks = launch(page.view(held)[: min(size, host.size - start)], start)
+                placed.append(pool.submit(place, page, start, marks))
+            for done in placed:
                 done.result()
 
     def _download(self, part: npt.NDArray[Any], source: int) -> None:
@@ -200,3 +245,9 @@ class TileExchange:
 
 def _address(array: npt.NDArray[Any]) -> np.uint64:
     return np.uint64(address_of(array))
+
+
+def _numbers_of(order: GridOrder) -> IntArray:
+    """int64; the grid as kernels read it: axes, and of each, the last first, its points, its blocks, and its edges."""
+    axes = [(n, edges.size - 1, *edges) for n, edges in zip(order.shape, order.edges, strict=True)]
+    return np.array([len(axes), *(number for axis in axes[::-1] for number in axis)], np.int64)

@@ -72,7 +72,7 @@ _TILE_FIELDS = (
     "bottom",
     "reported",
 )
-_ADDRESSES = ("must_visit", "traps", "values", "policy", "batch", "work_list", "report", "backups", "measured")
+_ADDRESSES = ("must_visit", "traps", "values", "policy", "batch", "work_list", "report", "backups", "measured", "grid")
 _REPORT_COLUMNS = 10
 _MEASURED_BYTES = 40
 _PAGE_LOCKED_A_PARTITION = 8 * _REPORT_COLUMNS + 4
@@ -123,9 +123,10 @@ def _spread_cuts(
     }
 
 
-def _own_sizes(tiling: Tiling) -> dict[str, int]:
+def _own_sizes(facts: ModelFacts, tiling: Tiling) -> dict[str, int]:
     """Bytes of what each device has of its own, by name."""
     tiles, partitions = tiling.total, tiling.per_partition.size
+    blocks = facts.partition_grid or ()
     return {
         "accumulated": 8 * tiles,
         "control": _CONTROL.itemsize,
@@ -135,6 +136,7 @@ def _own_sizes(tiling: Tiling) -> dict[str, int]:
         "report": 8 * _REPORT_COLUMNS * partitions,
         "backups": 8 * partitions,
         "measured": _MEASURED_BYTES,
+        "grid": 8 * (1 + 3 * len(blocks) + sum(blocks)),
     }
 
 
@@ -207,7 +209,7 @@ class TileMemory:
     ) -> None:
         self._group, self._streams, self._division = group, streams, division
         partitions = tiling.per_partition.size
-        cuts, own = _spread_cuts(facts, tiling, layout, division), _own_sizes(tiling)
+        cuts, own = _spread_cuts(facts, tiling, layout, division), _own_sizes(facts, tiling)
         try:
             self.at, each = self._allocate({name: at.tolist() for name, at in cuts.items()}, own)
         except MemoryError as error:
@@ -261,7 +263,7 @@ class TileMemory:
         return {
             "values": values,
             "policy": policy,
-            "tiles": sum(most.values()) + sum(_own_sizes(tiling).values()) + _ROOM,
+            "tiles": sum(most.values()) + sum(_own_sizes(facts, tiling).values()) + _ROOM,
         }
 
     @staticmethod

@@ -134,6 +134,7 @@ struct Engine {
     double* report;            // [batch_size, 10]
     u64* backups;              // [partitions]
     u64* measured;             // [5]
+    const i64* grid;           // of the states, see `state_at`
     double discount, log_discount, sign;
 #if MEMBERS > 1
     double* replicas[MEMBERS];    // `accumulated` of each device
