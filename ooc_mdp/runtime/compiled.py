@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import njit
 
-__all__ = ["inlined", "loop", "part"]
+__all__ = ["inlined", "loop", "part", "short_loop"]
 
 _njit: Any = njit
 """Its annotations lack the options of wrappers."""
@@ -21,6 +21,11 @@ _njit: Any = njit
 def loop(function: Callable[..., Any]) -> Any:
     """A function that Python calls, without the interpreter lock; compiled code is kept on disk."""
     return _njit(function, nogil=True, cache=True, no_cfunc_wrapper=True)
+
+
+def short_loop(function: Callable[..., Any]) -> Any:
+    """A loop of some microseconds, which keeps the interpreter's lock: to have it back would take longer."""
+    return _njit(function, cache=True, no_cfunc_wrapper=True)
 
 
 def part(function: Callable[..., Any]) -> Any:

@@ -23,6 +23,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.scheduling.loops import Residency, rank_jointly
 from ooc_mdp.scheduling.meta_partitions import meta_partitions
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.target import Target
@@ -234,33 +235,24 @@ class Joint(H1):
         n = view.present.size
         rows = np.repeat(np.arange(n), np.diff(coupling.ptr))
         others = rows != coupling.partitions
-        self._ptr = np.searchsorted(rows[others], np.arange(n + 1))
-        self._read: IntArray = coupling.partitions[others]
-        """The partitions that p reads: read[ptr[p]:ptr[p+1]]."""
-        self._power = _POWER_FEW if self._read.size < _MANY * n else _POWER_MANY
-        self._share = 1.0 / np.maximum(np.bincount(self._read, minlength=n), 1)
+        read: IntArray = coupling.partitions[others]
+        self._residency = Residency(
+            ptr=np.searchsorted(rows[others], np.arange(n + 1)),
+            read=read,
+            counted=np.zeros(n, np.bool_),
+            resident=np.zeros(n),
+            share=1.0 / np.maximum(np.bincount(read, minlength=n), 1),
+        )
+        self._power = _POWER_FEW if read.size < _MANY * n else _POWER_MANY
         self._view = view
-        self._counted = np.zeros(n, np.bool_)
-        """Whose residency `_resident` holds."""
-        self._resident = np.zeros(n)
-        """Resident dependents of each partition."""
 
     def rank(self, residual: FloatArray) -> FloatArray:
-        """The urgency, weighted."""
-        present = self._view.present
-        for q in np.flatnonzero(present != self._counted):
-            now = present[q]
-            self._resident[self._read[self._ptr[q] : self._ptr[q + 1]]] += 1.0 if now else -1.0
-            self._counted[q] = now
-        return np.asarray(self._urgency(residual) * (_ALONE + self._resident * self._share))
-
-    def _urgency(self, residual: FloatArray) -> FloatArray:
-        """float64 [P], from 0 to 1; residuals may be infinite, where nothing is known of the first values."""
-        largest = max(float(residual.max(initial=0.0, where=np.isfinite(residual))), _TINY)
-        again = np.minimum(residual / largest, 1.0) ** self._power
-        far = max(_FAR * self._view.threshold(), _TINY)
-        first = 1.0 - far / (far + residual)
-        return np.where(self._view.visited, again, first)
+        """The urgency, weighted; residuals may be infinite, where nothing is known of the first values."""
+        view, far = self._view, max(_FAR * self._view.threshold(), _TINY)
+        ranks: FloatArray = rank_jointly(
+            residual, view.present, view.visited, self._residency, self._power, far, _ALONE
+        )
+        return ranks
 
 
 def make_priority(

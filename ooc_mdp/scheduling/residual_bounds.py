@@ -37,11 +37,9 @@ from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP, Contraction,
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import Coupling
+from ooc_mdp.scheduling.loops import Accumulated, Bounds, Dependents, Factors, above, raise_bounds, settle_bounds
 
 __all__ = ["Inflow", "ResidualBounds", "rounded_up"]
-
-_UP_ONE_SUM = 1.0 + 2 * UNIT_ROUNDOFF
-"""One sum is rounded up by this: a bound takes in any number of small changes, each of which might be rounded away."""
 
 
 def _raised(bound: FloatArray, share: FloatArray | float) -> FloatArray:
@@ -54,65 +52,11 @@ def rounded_up(residuals: FloatArray) -> FloatArray:
     return _raised(residuals, UP - 1)
 
 
-def _summed(bound: FloatArray, grown: FloatArray) -> FloatArray:
-    """The bound, of either sign, after it has grown."""
-    return _raised(bound + grown, _UP_ONE_SUM - 1)
-
-
-def _ranges(ptr: IntArray, which: IntArray) -> tuple[IntArray | slice, IntArray]:
+def _entries_of(ptr: IntArray, which: IntArray) -> tuple[IntArray, IntArray]:
     """The numbers ptr[i] .. ptr[i + 1] - 1 for each i of `which`, one after the other, and where in `which` i was."""
-    if which.size == 1:  # a visit of one partition, where every microsecond counts if partitions are small
-        begin, end = ptr[which[0]], ptr[which[0] + 1]
-        return slice(begin, end), np.zeros(end - begin, np.int64)
     counts = ptr[which + 1] - ptr[which]
     source = np.repeat(np.arange(which.size), counts)
     return np.repeat(ptr[which] - (np.cumsum(counts) - counts), counts) + np.arange(source.size), source
-
-
-def _distinct(p: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct ones of some partitions, ascending, and the place of each among them."""
-    distinct = np.flatnonzero(np.bincount(p))
-    return distinct, np.searchsorted(distinct, p)
-
-
-class _Accumulated:
-    """How much values that rose, and values that fell, may have moved a row of each partition since its last visit.
-
-    A row of p has at most w[p,q] of its mass in q and at most rho in all, so changes of c[p,q] since p's last visit
-    move its expected value by at most min(sum_q w[p,q] c[p,q], rho max_q c[p,q]). The second is what keeps bounds
-    finite where many partitions are read: each w[p,q] may come from another row.
-    """
-
-    def __init__(self, partitions: int, entries: int) -> None:
-        self._change = np.zeros((2, entries))
-        """c[p,q] of rises and of falls, for each off-diagonal entry of w, by rows."""
-        self._sum = np.zeros((2, partitions))
-        self._largest = np.zeros((2, partitions))
-
-    def reset(self, p: IntArray | slice, entries: IntArray | slice) -> None:
-        """Partitions p were visited; their entries of the matrix are `entries`."""
-        self._change[:, entries] = 0.0
-        self._sum[:, p] = 0.0
-        self._largest[:, p] = 0.0
-
-    def reached(self, p: IntArray) -> npt.NDArray[np.bool_]:
-        """bool [p.size]; whether anything has flowed into partitions p since their last visits."""
-        found: npt.NDArray[np.bool_] = (self._largest[:, p] != 0.0).any(axis=0)
-        return found
-
-    def add(self, affected: IntArray, place: IntArray, entries: IntArray, mass: FloatArray, change: FloatArray) -> None:
-        """Values that rows of affected[place] read have changed by `change` (float64 [2, k]), for each entry."""
-        total = (self._change[:, entries] + change) * _UP_ONE_SUM
-        self._change[:, entries] = total
-        added = np.empty((2, affected.size))
-        for i, moved in enumerate(mass * change):
-            np.maximum.at(self._largest[i], affected[place], total[i])
-            added[i] = np.bincount(place, moved, affected.size)
-        self._sum[:, affected] = (self._sum[:, affected] + added * UP) * _UP_ONE_SUM
-
-    def accumulated(self, p: IntArray, row_sum: FloatArray) -> FloatArray:
-        """float64 [2, p.size]: what may have flowed into partitions p since their last visits."""
-        return np.minimum(self._sum[:, p], row_sum * self._largest[:, p])
 
 
 class Inflow(NamedTuple):
@@ -154,21 +98,21 @@ class ResidualBounds:
         diagonal = rows == coupling.partitions
         self.own_mass = np.zeros(n)
         self.own_mass[rows[diagonal]] = coupling.mass[diagonal]
-        # The matrix by columns: the dependents of q are those that a visit to q disturbs.
         off = ~diagonal
         order: IntArray = np.argsort(coupling.partitions[off], kind="stable")
-        self._dependents: IntArray = rows[off][order]
-        self._mass = coupling.mass[off][order]
-        self._ptr = np.searchsorted(coupling.partitions[off][order], np.arange(n + 1))
-        self._entries = order
-        """Where the matrix's entries lie by rows, for the sums below."""
-        self._row_ptr = np.searchsorted(rows[off], np.arange(n + 1))
-        self._inflow = _Accumulated(n, order.size)
-        self._present = np.empty((4, n))
-        """The four bounds of each partition at the present values, as in `RESIDUALS`."""
-        self._settled = np.empty((4, n))
-        """As its last visit left them."""
-        self.rise, self.fall, self.plain_rise, self.plain_fall = self._present
+        self._dependents = Dependents(
+            ptr=np.searchsorted(coupling.partitions[off][order], np.arange(n + 1)),
+            partitions=rows[off][order],
+            mass=coupling.mass[off][order],
+            places=order,
+            row_ptr=np.searchsorted(rows[off], np.arange(n + 1)),
+        )
+        c = contraction
+        self._factors = Factors(*map(np.ascontiguousarray, (c.discount, c.row_sum, c.normaliser)))
+        self._accumulated = Accumulated(np.zeros((2, order.size)), np.zeros((2, n)), np.zeros((2, n)))
+        present = np.empty((4, n))
+        self.rise, self.fall, self.plain_rise, self.plain_fall = present
+        self._bounds = Bounds(present, present.copy())
         self.measured = np.zeros(n, np.bool_)
         """bool [P]; whether the bounds rest on a load of the partition in this run, or may be believed without one
         (`Target.believe_small_arrays`): nothing is proved before all do."""
@@ -184,11 +128,11 @@ class ResidualBounds:
 
     def arrays(self) -> dict[str, FloatArray]:
         """The bounds themselves by name, for a checkpoint."""
-        return dict(zip(RESIDUALS, self._present, strict=True))
+        return dict(zip(RESIDUALS, self._bounds.present, strict=True))
 
     def invalidate(self) -> None:
         """Nothing is known any longer: values came from outside."""
-        self._replace_all(np.full_like(self._present, np.inf))
+        self._replace_all(np.full_like(self._bounds.present, np.inf))
 
     def restore(self, saved: Mapping[str, FloatArray], measured: bool) -> None:
         """Go on from bounds that :meth:`arrays` gave, of which all or none are `measured`."""
@@ -196,8 +140,12 @@ class ResidualBounds:
         self.measured[:], self.claimed[:] = measured, not measured
 
     def _replace_all(self, bounds: FloatArray) -> None:
-        self._present[:] = self._settled[:] = bounds
-        self._inflow.reset(slice(None), slice(None))
+        self._bounds.present[:] = self._bounds.settled[:] = bounds
+        self._forget_inflow()
+
+    def _forget_inflow(self) -> None:
+        for moved in self._accumulated:
+            moved[:] = 0.0
 
     def at_zero_values(self, reward_range: FloatArray) -> None:
         """Bounds at V = 0, where each Q is a reward (terminal rewards lie in the range too)."""
@@ -207,18 +155,18 @@ class ResidualBounds:
 
     def dependents(self, q: int) -> IntArray:
         """Partitions that read boundary values of q, without q."""
-        return self._dependents[self._ptr[q] : self._ptr[q + 1]]
+        return self._dependents.partitions[self._dependents.ptr[q] : self._dependents.ptr[q + 1]]
 
     def readers(self, q: IntArray) -> npt.NDArray[np.bool_]:
         """bool [P]: partitions that read boundary values of any of these but themselves."""
         found = np.zeros(self.own_mass.size, np.bool_)
         if q.size:
-            found[self._dependents[_ranges(self._ptr, q)[0]]] = True
+            found[self._dependents.partitions[_entries_of(self._dependents.ptr, q)[0]]] = True
         return found
 
     def of(self, p: int) -> FloatArray:
         """float64 [4]: what is known of p, as in `RESIDUALS`."""
-        return self._present[:, p].copy()
+        return self._bounds.present[:, p].copy()
 
     def after_sweep(self, p: IntArray, rise: FloatArray, fall: FloatArray) -> FloatArray:
         """float64 [4, k]: bounds of partitions whose values a last sweep of every state moved by `rise` and `fall`."""
@@ -233,13 +181,14 @@ class ResidualBounds:
         ----------
         rise, fall : float64 [P], at least 0.
         """
-        c, source = self.contraction, np.repeat(np.arange(rise.size), np.diff(self._ptr))
+        c, dependents = self.contraction, self._dependents
+        source = np.repeat(np.arange(rise.size), np.diff(dependents.ptr))
         plain = np.empty((2, rise.size))
         for i, change in enumerate((rise, fall)):
             moved = change[source]
-            flowed = self.own_mass * change + np.bincount(self._dependents, self._mass * moved, rise.size)
+            flowed = self.own_mass * change + np.bincount(dependents.partitions, dependents.mass * moved, rise.size)
             largest = change.copy()
-            np.maximum.at(largest, self._dependents, moved)
+            np.maximum.at(largest, dependents.partitions, moved)
             plain[i] = c.discount * UP * np.minimum(flowed * UP, c.row_sum * largest)
         return np.concatenate((plain * c.normaliser, plain))
 
@@ -257,17 +206,17 @@ class ResidualBounds:
         Rounded up by what the subtraction of V and the division may have rounded away. What flowed into p before is
         part of them.
         """
-        self.expect(p, rounded_up(residuals))
+        self._settle(p, residuals, UP - 1)
         self.measured[p], self.claimed[p] = True, False
 
     def expect(self, p: IntArray, residuals: FloatArray) -> None:
         """Take bounds of partitions p at the present values (float64 [4, p.size]) that were not measured here."""
-        self._present[:, p] = self._settled[:, p] = residuals
+        self._settle(p, residuals, 0.0)
         self.measured[p], self.claimed[p] = False, True
-        reached = p[self._inflow.reached(p)]
-        if reached.size:
-            entries, _ = _ranges(self._row_ptr, reached)
-            self._inflow.reset(reached, entries)
+
+    def _settle(self, p: IntArray, residuals: FloatArray, share: float) -> None:
+        residuals = np.ascontiguousarray(residuals)
+        settle_bounds(p, residuals, share, self._dependents, self._accumulated, self._bounds)
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
         """Boundary values of partitions q changed: raise the bounds of those that read them.
@@ -276,23 +225,14 @@ class ResidualBounds:
         ----------
         rise, fall : float64 [q.size], at least 0; most that one of them rose and fell.
         """
-        change = np.array((rise, fall))
-        if not change.any():
-            return
-        where, source = _ranges(self._ptr, q)
-        p = self._dependents[where]
-        affected, place = _distinct(p) if q.size > 1 else (p, np.arange(p.size))
-        self._inflow.add(affected, place, self._entries[where], self._mass[where], change[:, source])
-        c = self.contraction
-        plain = c.discount[affected] * UP * self._inflow.accumulated(affected, c.row_sum[affected])
-        grown = np.concatenate((plain * c.normaliser[affected], plain))
-        self._present[:, affected] = _summed(self._settled[:, affected], grown)
+        rise, fall = np.ascontiguousarray(rise), np.ascontiguousarray(fall)
+        raise_bounds(q, rise, fall, self._dependents, self._accumulated, self._factors, self._bounds)
 
     def inflow_of(self, q: IntArray, change: FloatArray) -> Inflow:
         """What changes of at most `change` (float64 [q.size]) in partitions q may do to each of their dependents."""
-        where, source = _ranges(self._ptr, q)
-        p = self._dependents[where]
-        plain = self.contraction.discount[p] * UP * self._mass[where] * change[source]
+        where, source = _entries_of(self._dependents.ptr, q)
+        p = self._dependents.partitions[where]
+        plain = self.contraction.discount[p] * UP * self._dependents.mass[where] * change[source]
         return Inflow(p, source, plain, plain * self.contraction.normaliser[p])
 
     def span(self) -> float:
@@ -358,6 +298,11 @@ class ResidualBounds:
     def plain(self) -> FloatArray:
         """float64 [P]: the bound on |max_a Q_a - V| over each partition."""
         return np.maximum(self.plain_rise, self.plain_fall)
+
+    def above(self, target: float, rounding: float, plain: bool) -> npt.NDArray[np.bool_]:
+        """bool [P]: whether the bound on N, or on the plain residual, is above a target with so much rounding."""
+        found: npt.NDArray[np.bool_] = above(self._bounds, plain, rounding, target)
+        return found
 
     def policy_residual_bounds(self) -> FloatArray:
         """float64 [P]: the bound on the plain residual of the policy's action, if it is greedy."""

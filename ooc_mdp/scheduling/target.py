@@ -128,8 +128,8 @@ class Target:
 
         Once there are none, those that were not measured yet: nothing is proved before they were, and they come last.
         """
-        above = self._above()
-        return above if above.any() else ~self._bounds.measured & (True if self.owned is None else self.owned)
+        found = self._above()
+        return found if found.any() else ~self._bounds.measured & (True if self.owned is None else self.owned)
 
     def believe_small_arrays(self) -> None:
         """Let bounds that follow from the store's small arrays count as measured, unless these alone meet the target.
@@ -140,8 +140,8 @@ class Target:
             self._bounds.measured[:] = True
 
     def _above(self) -> npt.NDArray[np.bool_]:
-        above = ~(self.bounds() + self.rounding <= self.active_tolerance)  # what is not a number proves nothing
-        return above if self.owned is None else above & self.owned
+        found = self._bounds.above(self.active_tolerance, self.rounding, self.plain)
+        return found if self.owned is None else found & self.owned
 
     def reached(self) -> bool:
         """Whether sweeps are done; tightens a stand-in target that turns out too large."""

@@ -28,6 +28,7 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, MethodName, SolveOptions, format_bytes
 from ooc_mdp.runtime.memory import KEPT_PER_THREAD, available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
+from ooc_mdp.scheduling.loops import load_code as load_scheduling
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
 from ooc_mdp.solver.history import history_bytes
@@ -129,6 +130,7 @@ def load_code(
 
     def load() -> None:
         table.load_code()
+        load_scheduling()
         backend.load_code(facts, loops)
         if refines:
             for _, rows in small_models(facts):

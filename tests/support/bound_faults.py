@@ -35,7 +35,7 @@ class _LastChangeOnly(ResidualBounds):
     """What flowed in before is forgotten whenever more flows in."""
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
-        self._inflow.reset(slice(None), slice(None))
+        self._forget_inflow()
         super().propagate(q, rise, fall)
 
 
@@ -44,19 +44,19 @@ class _LargestChangeOnly(ResidualBounds):
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
         for i in range(q.size):
-            before = self._present.copy()
+            before = self._bounds.present.copy()
             super().propagate(q[i : i + 1], rise[i : i + 1], fall[i : i + 1])
-            self._inflow.reset(slice(None), slice(None))
-            np.maximum(before, self._present, out=self._present)
+            self._forget_inflow()
+            np.maximum(before, self._bounds.present, out=self._bounds.present)
 
 
 class _StaleBase(ResidualBounds):
     """What flows in is added to the bounds of an earlier visit, or of the beginning."""
 
     def settle(self, p: IntArray, residuals: FloatArray) -> None:
-        settled = self._settled.copy()
+        settled = self._bounds.settled.copy()
         super().settle(p, residuals)
-        self._settled[:] = settled
+        self._bounds.settled[:] = settled
 
 
 class _FlowForgottenOfAll(ResidualBounds):
@@ -64,7 +64,7 @@ class _FlowForgottenOfAll(ResidualBounds):
 
     def settle(self, p: IntArray, residuals: FloatArray) -> None:
         super().settle(p, residuals)
-        self._inflow.reset(slice(None), slice(None))
+        self._forget_inflow()
 
 
 class _NoOwnMass(ResidualBounds):
@@ -106,7 +106,7 @@ class _OneEndShifted(ResidualBounds):
 
     def _shifted(self, by: float, value_size: float) -> FloatArray:
         found = super()._shifted(by, value_size)
-        found[[1, 3]] = self._present[[1, 3]]
+        found[[1, 3]] = self._bounds.present[[1, 3]]
         return found
 
 
@@ -125,9 +125,9 @@ class _ShiftOnOldBase(ResidualBounds):
     """After a shift, what flows in is added to the bounds before it."""
 
     def apply_shift(self, by: float, value_size: float) -> None:
-        settled = self._settled.copy()
+        settled = self._bounds.settled.copy()
         super().apply_shift(by, value_size)
-        self._settled[:] = settled
+        self._bounds.settled[:] = settled
 
 
 class _AlwaysSettledLast(SolveState):
