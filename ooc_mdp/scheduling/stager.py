@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -20,6 +21,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import format_bytes
 from ooc_mdp.scheduling.cache import PartitionCache
+from ooc_mdp.scheduling.reading import ReadingThreads
 
 __all__ = ["READAHEAD", "Stager", "TakesTables", "short_switch_interval"]
 
@@ -84,11 +86,10 @@ class Stager:
         self._backend = backend
         self._size, self._smallest = size, smallest
         self.depth = depth
-        self._pool = ThreadPoolExecutor(depth, thread_name_prefix="stager")
+        self._reading = ReadingThreads(partial(_fetched, backend), depth)
         self._prefetch = prefetch
         self._adviser = ThreadPoolExecutor(1, thread_name_prefix="announcer")
         self._advised: set[int] = set()
-        self._pending: dict[int, Future[tuple[Any, int, float]]] = {}
         self.load_seconds = 0.0
         """Seconds of all threads together reading and preparing."""
 
@@ -102,11 +103,11 @@ class Stager:
 
     def in_flight(self) -> list[int]:
         """Partitions whose loads have begun and were not yet collected."""
-        return list(self._pending)
+        return list(self._reading.asked_for)
 
     def free_slots(self) -> int:
         """How many more loads could begin now."""
-        return self.depth - len(self._pending)
+        return self.depth - len(self._reading.asked_for)
 
     def prefetch(self, partition: int, keep: Callable[[int], bool] | None = None, waiting: int = 0) -> bool:
         """Start to load a partition if a thread is free and room can be made without those to keep.
@@ -119,7 +120,7 @@ class Stager:
             return False
         if not self._cache.reserve(partition, self._size(partition), keep):
             return False
-        self._pending[partition] = self._pool.submit(self._read, partition)
+        self._reading.ask(partition)
         return True
 
     def has_unused_room(self) -> bool:
@@ -167,14 +168,14 @@ class Stager:
 
     def collect(self) -> int:
         """Admit the partitions whose loads are done to the backend; how many they were."""
-        arrived = [p for p, f in self._pending.items() if f.done()]
+        arrived = self._reading.arrived()
         for partition in arrived:
             self._admit(partition)
         return len(arrived)
 
     def wait(self) -> None:
         """Wait until a load in flight is done; return immediately if there is none."""
-        wait(self._pending.values(), return_when=FIRST_COMPLETED)
+        self._reading.wait()
 
     def readahead(self, partitions: Iterable[int]) -> None:
         """Ask the operating system to read partitions that are needed soon into its page cache, each once."""
@@ -192,30 +193,25 @@ class Stager:
 
     def load(self, partition: int) -> None:
         """Load a partition into the cache, unless it is there."""
-        if partition in self._pending:
+        if partition in self._reading.asked_for:
             self._admit(partition)
         elif partition not in self._cache:
             size = self._size(partition)
             while not self._cache.reserve(partition, size):
                 self._evict_in_flight(partition, size)
-            self._fill(partition, lambda: self._read(partition))  # at once: a thread would only add waiting
+            self._fill(partition, lambda: _fetched(self._backend, partition))  # a thread would add waiting
 
     def _evict_in_flight(self, partition: int, size: int) -> None:
         """Finish a load in flight, whose memory can then be evicted for `partition`."""
-        if not self._pending:
+        if not self._reading.asked_for:
             raise MemoryBudgetError(
                 f"partition {partition} needs {format_bytes(size)} beside the partition in use, the cache holds "
                 f"{format_bytes(self._cache.budget)}; raise --cache to at least {self._cache.used + size}"
             )
-        self._admit(next(iter(self._pending)))
+        self._admit(next(iter(self._reading.asked_for)))
 
     def _admit(self, partition: int) -> None:
-        self._fill(partition, self._pending.pop(partition).result)
-
-    def _read(self, partition: int) -> tuple[Any, int, float]:
-        began = time.monotonic()
-        prepared, bytes_read = self._backend.fetch(partition)
-        return prepared, bytes_read, time.monotonic() - began
+        self._fill(partition, lambda: self._reading.take(partition))
 
     def _fill(self, partition: int, read: Callable[[], tuple[Any, int, float]]) -> None:
         try:
@@ -233,18 +229,27 @@ class Stager:
             self.cancel()
         finally:
             self._adviser.shutdown(wait=True, cancel_futures=True)
-            self._pool.shutdown(wait=True)
+            self._reading.close()
 
     def cancel(self) -> None:
-        """Wait for the loads in flight and discard them; all of them, also where one fails."""
-        for future in self._pending.values():
-            future.cancel()
+        """Wait for the loads in flight and discard them; all of them, also where one is not admitted."""
+        for partition in self._reading.take_back():
+            self._cache.cancel_reservation(partition)
         try:
-            for partition in list(self._pending):
-                future = self._pending.pop(partition)
+            for partition in self.in_flight():
                 self._cache.cancel_reservation(partition)
-                if not future.cancelled() and future.exception() is None:
-                    self._backend.release(self._backend.admit(future.result()[0]))
+                try:
+                    prepared, _, _ = self._reading.take(partition)
+                except Exception:
+                    continue  # what could not be read holds nothing
+                self._backend.release(self._backend.admit(prepared))
         finally:
-            if self._pending:
+            if self._reading.asked_for:
                 self.cancel()
+
+
+def _fetched(backend: TakesTables, partition: int) -> tuple[Any, int, float]:
+    """What a backend prepared of a partition, the bytes read, and the seconds that it took."""
+    began = time.monotonic()
+    prepared, bytes_read = backend.fetch(partition)
+    return prepared, bytes_read, time.monotonic() - began

@@ -63,9 +63,14 @@ class Bench:
 
     def arrive(self) -> None:
         """Wait until everything under way was read, then take it over."""
-        for future in self.stager._pending.values():
-            future.exception(timeout=300)
+        self.all_read()
         self.stager.collect()
+
+    def all_read(self) -> None:
+        """Wait until everything under way was read."""
+        reading = self.stager._reading
+        while len(reading.arrived()) < len(reading.asked_for):
+            reading._receive()
 
     def assert_consistent(self) -> None:
         assert self.cache.used == SIZE * len(list(self.cache)) <= self.cache.budget
@@ -210,14 +215,13 @@ def test_closing_ends_the_threads_and_drops_the_rest_where_a_table_is_not_admitt
     bench.backend.too_large.add(0)
     assert bench.stager.prefetch(0)
     assert bench.stager.prefetch(1)
-    for future in bench.stager._pending.values():
-        future.result(timeout=300)
+    bench.all_read()
     with pytest.raises(MemoryBudgetError, match="no room for partition 0"):
         bench.stager.close()
     assert bench.stager.in_flight() == []
     assert bench.backend.released == [1]
     assert list(bench.cache) == []
-    assert not [thread for thread in bench.stager._pool._threads if thread.is_alive()]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stager")]
 
 
 def test_closing_waits_for_threads_and_drops_what_they_bring() -> None:
@@ -231,6 +235,19 @@ def test_closing_waits_for_threads_and_drops_what_they_bring() -> None:
     assert list(bench.cache) == []
     assert bench.cache.used == 0
     assert not [t for t in threading.enumerate() if t.name.startswith("stager")]
+
+
+def test_what_no_thread_has_begun_is_dropped_without_being_read() -> None:
+    bench = Bench(4)
+    bench.source.gate.clear()
+    with bench.stager:
+        assert [bench.stager.prefetch(p, waiting=1) for p in (0, 1, 2, 3)] == [True, True, True, False]
+        while bench.stager._reading._requests.qsize() > 1:  # until both threads have begun
+            pass
+        threading.Timer(0.05, bench.source.gate.set).start()
+    assert sorted(bench.source.reads) == [0, 1]
+    assert sorted(bench.backend.released) == [0, 1]
+    assert list(bench.cache) == []
 
 
 def test_waiting_ends_when_one_of_those_under_way_has_arrived(two: Bench) -> None:
@@ -252,8 +269,7 @@ def test_what_is_taken_over_is_counted(two: Bench) -> None:
     assert two.stager.collect() == 0
     two.stager.prefetch(0)
     two.stager.prefetch(1)
-    for future in two.stager._pending.values():
-        future.result(timeout=300)
+    two.all_read()
     assert two.stager.collect() == 2
     assert two.stager.collect() == 0
 
