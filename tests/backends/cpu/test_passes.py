@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_mdps import Case, cases, make_store, stored
@@ -138,6 +139,37 @@ def test_rows_that_sum_to_unequal_numbers_are_looked_at_again_after_a_shift(tmp_
         assert two.settled == 0.0
         two.sweep()
         assert two.backends[0].policy().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("scale", [1e130, 1e39, 1e-37, 1e-40, 1e-44])
+def test_actions_that_become_the_best_are_found_whatever_the_size_of_rewards(scale: float, tmp_path: Path) -> None:
+    """Beyond what float32 holds, and among its denormal numbers, which round by up to half of themselves."""
+    stays = State((Action(-0.3 * scale, {3: 1.0}), Action(-1.1 * scale, {1: 1.0})))
+    ends = State((), terminal_reward=-0.3 * scale)
+    mixes = State((Action(0.7 * scale, {3: 0.5, 1: 0.5}), Action(-0.7 * scale, {0: 0.5, 1: 0.5})))
+    store = make_store(Case(Model((stays, ends, mixes, mixes)), "min", partitions=2), tmp_path / "s")
+    with both(store, 0.9) as two:
+        for _ in range(40):
+            two.sweep()
+            two.commit()
+    solved = ooc_mdp.solve(store, discount=0.9, epsilon=1e-3 * scale, device="cpu", method="p-eva")
+    assert solved.outcome.proved
+    checked = ooc_mdp.verify(store, solved)
+    assert checked.holds, checked
+
+
+def test_no_gap_is_kept_larger_than_it_is(tmp_path: Path) -> None:
+    gaps = 10.0 ** np.linspace(-50, 60, 1101)
+    states = [State((Action(0.0, {i: 1.0}), Action(-float(gap), {i: 1.0}))) for i, gap in enumerate(gaps)]
+    store = make_store(Case(Model(tuple(states)), partitions=3), tmp_path / "s")
+    with both(store, 0.9) as two:
+        two.sweep()
+        passes = two.backends[0]._passes
+        assert passes is not None
+        until = passes._until.astype(np.float64)
+        assert (until <= gaps).all()
+        usual = (gaps > 1e-37) & (gaps < 1e38)
+        assert (until[usual] >= 0.9999 * gaps[usual]).all()
 
 
 def test_the_plan_names_what_passes_allocate(tmp_path: Path) -> None:
