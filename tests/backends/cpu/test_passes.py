@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,21 @@ def both(store: Store, discount: float) -> Iterator[Both]:
         yield Both(store, discount, (a, b))
 
 
+def scaled(model: Model, scale: float) -> Model:
+    """The model with rewards that many times as large."""
+    return replace(
+        model,
+        states=tuple(
+            replace(
+                state,
+                actions=tuple(replace(action, reward=scale * action.reward) for action in state.actions),
+                terminal_reward=scale * state.terminal_reward,
+            )
+            for state in model.states
+        ),
+    )
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     case=cases(),
@@ -78,10 +94,12 @@ def both(store: Store, discount: float) -> Iterator[Both]:
         st.sampled_from(["pass", "pass", "pass", "shift", "write", "policy", "relax", "half"]), min_size=8, max_size=16
     ),
     seed=st.integers(0, 2**32 - 1),
+    scale=st.sampled_from([1.0, 1.0, 1e130, 1e-41]),
 )
 def test_whatever_happens_between_passes_they_are_what_passes_over_all_actions_are(
-    case: Case, discount: float, events: list[str], seed: int
+    case: Case, discount: float, events: list[str], seed: int, scale: float
 ) -> None:
+    case = replace(case, model=scaled(case.model, scale), dtype="float64" if scale != 1.0 else case.dtype)
     with stored(case) as store, both(store, discount) as two:
         for event in events:
             rng = np.random.default_rng(seed)
@@ -91,10 +109,10 @@ def test_whatever_happens_between_passes_they_are_what_passes_over_all_actions_a
             for backend, residents in zip(two.backends, two.residents, strict=True):
                 drawn = np.random.default_rng(seed)
                 if event == "shift":
-                    backend.shift(float(drawn.normal()) * 10.0 ** int(drawn.integers(-3, 4)))
+                    backend.shift(scale * float(drawn.normal()) * 10.0 ** int(drawn.integers(-3, 4)))
                 elif event == "write":
                     state, none = drawn.integers(store.n_states, size=1), np.empty(0, np.int64)
-                    backend.write(state, drawn.normal(size=1), none, none)
+                    backend.write(state, scale * drawn.normal(size=1), none, none)
                 elif event == "policy":
                     n = residents[0].n_states
                     backend.write_policy(0, np.full(n, -1, np.int32))
