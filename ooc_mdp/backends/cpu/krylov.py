@@ -6,10 +6,13 @@
 M is an approximate inverse of A, or the identity, when h is p and s themselves. Six vectors then, and seven with M: z,
 r (and s), shadow, p, v, t, h. The residual r is the solver's own recursion, which rounding takes away from b - A z;
 callers that rely on z measure what it is good for. Nothing here knows where A comes from.
+
+All vectors are in units of a power of two near the largest |b|, so that products of tiny and huge numbers are numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -47,19 +50,26 @@ class Bicgstab:
         threads: int,
         run: Callable[[Callable[[int], None]], None],
     ) -> None:
-        n = right.size
+        n, largest = right.size, float(np.abs(right).max(initial=0.0))
+        self._unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
+        right /= self._unit
         self._product, self._inverse, self._run = product, inverse, run
         self._shares = [(n * t // threads, n * (t + 1) // threads) for t in range(threads)]
         self._sums = np.empty((threads, 3))
         self.found = np.zeros(n)
-        """float64 [n]; z."""
+        """float64 [n]; z, in these units."""
         self._r, self._shadow, self._p = right, right.copy(), right.copy()
         self._v, self._t = np.empty(n), np.empty(n)
         self._h = None if inverse is None else np.empty(n)
         self._rho = self._dot(right, right)[0]
-        self.residual = float(np.abs(right).max(initial=0.0)) if np.isfinite(self._rho) else np.inf
+        self._largest = largest / self._unit if np.isfinite(self._rho) else np.inf
+        """Largest |r| in these units; infinity once numbers are none."""
+        self._most = _GROWN * self._largest
+
+    @property
+    def residual(self) -> float:
         """Largest |r|; infinity once numbers are none."""
-        self._most = _GROWN * self.residual
+        return self._largest * self._unit
 
     def iterate(self) -> bool:
         """One iteration, of two products; whether there can be another."""
@@ -76,18 +86,19 @@ class Bicgstab:
             omega = along / square if square > 0 else 0.0  # where t is 0 so is s, and z is the solution
             self._run(lambda t: self._step(t, omega, h))
             rho, size = self._sums[:, 0].sum(), self._sums[:, 1].sum()
-            self.residual = float(self._sums[:, 2].max()) if np.isfinite(size) else np.inf
+            self._largest = float(self._sums[:, 2].max()) if np.isfinite(size) else np.inf
             beta = rho / np.float64(self._rho) * (alpha / np.float64(omega))
             self._rho = float(rho)
-            if not np.isfinite(beta) or rho == 0 or self.residual > self._most:
+            if not np.isfinite(beta) or rho == 0 or self._largest > self._most:
                 return False
             self._run(lambda t: _turn(*self._shares[t], beta, omega, self._r, self._v, self._p))
         return True
 
     def add_to(self, values: FloatArray) -> bool:
         """Add z to them, if it is finite, and begin again at 0: later iterations go on as they would have."""
-        if not np.isfinite(self.found.sum()):
+        if not np.isfinite(self.found.sum() * self._unit):
             return False
+        self.found *= self._unit
         np.add(values, self.found, out=values)
         self.found[:] = 0.0
         return True

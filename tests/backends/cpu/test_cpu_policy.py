@@ -420,8 +420,31 @@ def test_values_that_others_change_under_an_evaluation_are_seen_in_the_end(tmp_p
         assert np.maximum(late.measured[2], late.measured[3])[with_rows].max() > 1
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1.0, 1e200, 1e300])
+def test_a_solver_needs_as_many_iterations_whatever_the_size_of_numbers(scale: float) -> None:
+    rng = np.random.default_rng(4)
+    matrix, right = np.eye(40) - 0.99 * rng.dirichlet(np.ones(40), 40), rng.normal(size=40)
+
+    def run(right: FloatArray) -> tuple[int, FloatArray]:
+        first = float(np.abs(right).max())
+        solver = Bicgstab(lambda x, out: np.matmul(matrix, x, out=out), right, None, 1, lambda work: work(0))
+        values, count = np.zeros(40), 0
+        assert solver.residual == first
+        while solver.residual > 1e-9 * first and count < 100 and solver.iterate():
+            count += 1
+        assert solver.residual <= 1e-9 * first
+        assert solver.add_to(values)
+        return count, values
+
+    count, values = run(right.copy())
+    unit = 2.0 ** round(np.log2(scale))
+    again, scaled = run(unit * right)
+    assert again == count
+    np.testing.assert_array_equal(scaled, unit * values)
+
+
 def _spoil_the_residual(solver: Bicgstab) -> None:
-    solver.residual *= 1e3
+    solver._largest *= 1e3
 
 
 @pytest.mark.parametrize(
