@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paths import REPOSITORY
 
-COMPILED = {"loop", "part", "inlined", "njit"}
+COMPILED = {"loop", "short_loop", "part", "inlined", "njit"}
 WITHOUT_ENTRY = {"part", "inlined"}
 FILES = [file for folder in ("ooc_mdp", "tests", "benchmarks") for file in sorted((REPOSITORY / folder).rglob("*.py"))]
 
