@@ -24,7 +24,7 @@ def loop(function: Callable[..., Any]) -> Any:
 
 
 def short_loop(function: Callable[..., Any]) -> Any:
-    """A loop of some microseconds, which keeps the interpreter's lock: to have it back would take longer."""
+    """A loop of some microseconds, which keeps the interpreter lock: waiting for it afterwards would take longer."""
     return _njit(function, cache=True, no_cfunc_wrapper=True)
 
 

@@ -1,8 +1,8 @@
-"""Compiled loops of what a visit changes in the scheduler: bounds of its dependents, and ranks.
+"""Compiled loops that update the scheduler after a visit: bounds of dependents, and ranks of partitions.
 
-Each takes some microseconds, many times a second, and keeps the interpreter's lock. NumPy gives the lock away in every
-operation on more than 500 numbers, and where a dozen threads read partitions, each of some thirty operations after a
-visit waited to have it back: on two GPUs half of a solve (``benchmarks/notes/2026-11-several-gpus.md``).
+Each takes some microseconds and keeps the interpreter lock. NumPy releases the lock in every operation on more than 500
+numbers and then waits for it; with a dozen reading threads the thirty or so operations of an update took half of the
+solving thread's time on two GPUs (``benchmarks/notes/2026-11-several-gpus.md``).
 """
 
 from __future__ import annotations

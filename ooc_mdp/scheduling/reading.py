@@ -1,7 +1,7 @@
-"""Threads that read partitions for one thread that asks for them.
+"""Threads that read partitions for the thread that solves.
 
-Requests and answers go through queues in C. A pool's futures do as much with several times the work of the interpreter,
-which the threads that read share with the one that solves.
+Requests and results go through queues in C. The futures of a thread pool take several times the work in the
+interpreter, which reading threads share with the solving one.
 """
 
 from __future__ import annotations
@@ -16,73 +16,75 @@ __all__ = ["ReadingThreads"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Result:
+    """What reading a partition gave: a value, or an error."""
+
     partition: int
-    read: Any = None
+    value: Any = None
     error: BaseException | None = None
 
 
 class ReadingThreads:
-    """Reads in any order; who asks takes each of them.
+    """They read requested partitions in any order; the caller takes each result once.
 
     Parameters
     ----------
     read : given a partition, reads it; on one of the threads.
-    most : threads, which are started as they are needed.
+    most : threads at most, which are started as they are needed.
     """
 
     def __init__(self, read: Callable[[int], Any], most: int) -> None:
         self._read, self._most = read, most
         self._requests: SimpleQueue[int | None] = SimpleQueue()
-        self._answers: SimpleQueue[_Answer] = SimpleQueue()
-        self._arrived: dict[int, _Answer] = {}
+        self._results: SimpleQueue[_Result] = SimpleQueue()
+        self._arrived: dict[int, _Result] = {}
         self._threads: list[Thread] = []
-        self.asked_for: dict[int, None] = {}
-        """Partitions that were asked for and not yet taken, in their order."""
+        self.requested: dict[int, None] = {}
+        """Partitions that were requested and whose result was not yet taken, in the order of the requests."""
 
-    def ask(self, partition: int) -> None:
-        """Have a partition read, which is not asked for."""
-        if len(self._threads) < min(self._most, len(self.asked_for) + 1):
+    def request(self, partition: int) -> None:
+        """Request a partition that is not requested yet."""
+        if len(self._threads) < min(self._most, len(self.requested) + 1):
             thread = Thread(target=self._serve, name=f"stager-{len(self._threads)}", daemon=True)
             thread.start()
             self._threads.append(thread)
-        self.asked_for[partition] = None
+        self.requested[partition] = None
         self._requests.put(partition)
 
     def arrived(self) -> list[int]:
-        """Partitions that can be taken at once, in the order in which they came."""
-        while not self._answers.empty():
+        """Partitions whose results can be taken without waiting, in the order in which they arrived."""
+        while not self._results.empty():
             self._receive()
         return list(self._arrived)
 
     def wait(self) -> None:
-        """Wait until one can be taken; return immediately where none is asked for."""
-        if self.asked_for and not self.arrived():
+        """Wait until a result has arrived; return immediately if nothing is requested."""
+        if self.requested and not self.arrived():
             self._receive()
 
     def take(self, partition: int) -> Any:
-        """What was read of a partition that was asked for; waits for it, and raises what reading raised."""
+        """Wait for the result of a requested partition and return it; raises the error of the read."""
         while partition not in self._arrived:
             self._receive()
-        answer = self._arrived.pop(partition)
-        del self.asked_for[partition]
-        if answer.error is not None:
-            raise answer.error
-        return answer.read
+        result = self._arrived.pop(partition)
+        del self.requested[partition]
+        if result.error is not None:
+            raise result.error
+        return result.value
 
-    def take_back(self) -> list[int]:
-        """Ask no longer for those that no thread has begun; which they were."""
-        taken: list[int] = []
+    def cancel_queued(self) -> list[int]:
+        """Cancel the requests that no thread has begun, and return their partitions."""
+        cancelled: list[int] = []
         try:
             while (partition := self._requests.get_nowait()) is not None:
-                taken.append(partition)
-                del self.asked_for[partition]
+                cancelled.append(partition)
+                del self.requested[partition]
         except Empty:
             pass
-        return taken
+        return cancelled
 
     def close(self) -> None:
-        """End the threads, after what they have begun."""
+        """End the threads, after the reads that they have begun."""
         for _ in self._threads:
             self._requests.put(None)
         for thread in self._threads:
@@ -90,14 +92,14 @@ class ReadingThreads:
         self._threads = []
 
     def _receive(self) -> None:
-        answer = self._answers.get()
-        self._arrived[answer.partition] = answer
+        result = self._results.get()
+        self._arrived[result.partition] = result
 
     def _serve(self) -> None:
         while (partition := self._requests.get()) is not None:
             try:
-                answer = _Answer(partition, self._read(partition))
+                result = _Result(partition, self._read(partition))
             except BaseException as error:
-                answer = _Answer(partition, error=error)
-            self._answers.put(answer)
-            del answer  # before the thread waits: it holds a table
+                result = _Result(partition, error=error)
+            self._results.put(result)
+            del result  # before the thread waits: it holds a table

@@ -103,11 +103,11 @@ class Stager:
 
     def in_flight(self) -> list[int]:
         """Partitions whose loads have begun and were not yet collected."""
-        return list(self._reading.asked_for)
+        return list(self._reading.requested)
 
     def free_slots(self) -> int:
         """How many more loads could begin now."""
-        return self.depth - len(self._reading.asked_for)
+        return self.depth - len(self._reading.requested)
 
     def prefetch(self, partition: int, keep: Callable[[int], bool] | None = None, waiting: int = 0) -> bool:
         """Start to load a partition if a thread is free and room can be made without those to keep.
@@ -120,7 +120,7 @@ class Stager:
             return False
         if not self._cache.reserve(partition, self._size(partition), keep):
             return False
-        self._reading.ask(partition)
+        self._reading.request(partition)
         return True
 
     def has_unused_room(self) -> bool:
@@ -193,7 +193,7 @@ class Stager:
 
     def load(self, partition: int) -> None:
         """Load a partition into the cache, unless it is there."""
-        if partition in self._reading.asked_for:
+        if partition in self._reading.requested:
             self._admit(partition)
         elif partition not in self._cache:
             size = self._size(partition)
@@ -203,12 +203,12 @@ class Stager:
 
     def _evict_in_flight(self, partition: int, size: int) -> None:
         """Finish a load in flight, whose memory can then be evicted for `partition`."""
-        if not self._reading.asked_for:
+        if not self._reading.requested:
             raise MemoryBudgetError(
                 f"partition {partition} needs {format_bytes(size)} beside the partition in use, the cache holds "
                 f"{format_bytes(self._cache.budget)}; raise --cache to at least {self._cache.used + size}"
             )
-        self._admit(next(iter(self._reading.asked_for)))
+        self._admit(next(iter(self._reading.requested)))
 
     def _admit(self, partition: int) -> None:
         self._fill(partition, lambda: self._reading.take(partition))
@@ -233,7 +233,7 @@ class Stager:
 
     def cancel(self) -> None:
         """Wait for the loads in flight and discard them; all of them, also where one is not admitted."""
-        for partition in self._reading.take_back():
+        for partition in self._reading.cancel_queued():
             self._cache.cancel_reservation(partition)
         try:
             for partition in self.in_flight():
@@ -244,7 +244,7 @@ class Stager:
                     continue  # what could not be read holds nothing
                 self._backend.release(self._backend.admit(prepared))
         finally:
-            if self._reading.asked_for:
+            if self._reading.requested:
                 self.cancel()
 
 

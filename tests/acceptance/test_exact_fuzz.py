@@ -46,6 +46,7 @@ FEW_STATES = 3
 LEAST_TARGET = 1e-300
 """Products of smaller numbers underflow."""
 FAILED = (75, 194, 330, 499, 501, 613, 683, 1437)
+"""Seeds of draws that were once solved wrongly, or not within hours."""
 SECONDS = 0.5
 """For sweeps that a discount near 1 would keep busy for days."""
 

@@ -69,7 +69,7 @@ class Bench:
     def all_read(self) -> None:
         """Wait until everything under way was read."""
         reading = self.stager._reading
-        while len(reading.arrived()) < len(reading.asked_for):
+        while len(reading.arrived()) < len(reading.requested):
             reading._receive()
 
     def assert_consistent(self) -> None:

@@ -7,7 +7,7 @@ M is an approximate inverse of A, or the identity, when h is p and s themselves.
 r (and s), shadow, p, v, t, h. The residual r is the solver's own recursion, which rounding takes away from b - A z;
 callers that rely on z measure what it is good for. Nothing here knows where A comes from.
 
-All vectors are in units of a power of two near the largest |b|, so that products of tiny and huge numbers are numbers.
+All vectors are divided by a power of two near the largest |b|, so that their squares neither underflow nor overflow.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class Bicgstab:
         self._shares = [(n * t // threads, n * (t + 1) // threads) for t in range(threads)]
         self._sums = np.empty((threads, 3))
         self.found = np.zeros(n)
-        """float64 [n]; z, in these units."""
+        """float64 [n]; z, divided by that number."""
         self._r, self._shadow, self._p = right, right.copy(), right.copy()
         self._v, self._t = np.empty(n), np.empty(n)
         self._h = None if inverse is None else np.empty(n)
         self._rho = self._dot(right, right)[0]
         self._largest = largest / self._unit if np.isfinite(self._rho) else np.inf
-        """Largest |r| in these units; infinity once numbers are none."""
+        """Largest |r|, divided by that number; infinity once it is not finite."""
         self._most = _GROWN * self._largest
 
     @property
     def residual(self) -> float:
-        """Largest |r|; infinity once numbers are none."""
+        """Largest |r|; infinity once it is not finite."""
         return self._largest * self._unit
 
     def iterate(self) -> bool:

@@ -36,7 +36,7 @@ __all__ = ["Pass", "Passes", "pass_over", "pass_report"]
 
 _ONE = np.uint64(1)
 _DOWN = 1.0 - 1e-6
-"""What is stored in float32 is rounded down by this factor, where float32 has as many digits of it."""
+"""Factor that rounds down what is stored in float32, unless that overflows or is denormal there."""
 
 
 class Pass(NamedTuple):
@@ -107,7 +107,7 @@ def _pass_states(spec, table, model, view, kept, row_sum, out):
                 normalised = found.normalised
                 kept_normalised = (best - here) / (1.0 - discount_of(spec, table, model, j) * row_sum)
                 until = -np.inf
-            stored = np.float32(until * _DOWN)  # may be larger: infinite, or the next of its denormal numbers
+            stored = np.float32(until * _DOWN)  # rounded up where it overflows or is denormal
             store(spec, kept.until, at, stored if np.float64(stored) <= until else np.float32(-np.inf))
         largest = max(largest, here)
         smallest = min(smallest, here)

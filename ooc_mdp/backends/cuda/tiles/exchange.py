@@ -172,9 +172,9 @@ class TileExchange:
         self._in_pieces(host, held, launch)
 
     def copy_points(self, name: str, order: GridOrder, host: npt.NDArray[Any]) -> None:
-        """Bring values or policy of all states in the grid's C order, into which kernels put them.
+        """Bring values or policy of all states in the C order of the grid; kernels reorder them.
 
-        Threads of the host would write short rows of blocks, and took twice as long as for pieces as they are.
+        Reordering on the host means writing short rows of blocks, which took twice as long.
         """
         grid, members = _numbers_of(order), zip(self._memory.members, self._kernels_of, self._streams, strict=True)
         turns = itertools.cycle(list(members))
