@@ -114,9 +114,9 @@ def policy(backend: CpuBackend, resident: Resident) -> None:
     group = group_of(resident.arrays[0].spec, [resident], [0], np.array([-1.0]), 0, shared)
     findings = backend._findings()
     findings.unstable[:] = False
-    group.progress.traversals[0] = backend._traversal(resident)
+    votes = backend._orders.begin_visits(group.index)
     plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, acceptance_threshold=0.0, alternate=False)
-    arrays = shared.values, shared.policy, group.members, group.progress, findings
+    arrays = shared.values, shared.policy, group.members, group.progress, findings, votes
     run_rounds(group.spec, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
 
 

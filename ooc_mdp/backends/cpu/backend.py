@@ -37,7 +37,7 @@ from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
 from ooc_mdp.backends.cpu.policy_loops import back_up_tables, improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of, choose_traversal
 from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, in_one_piece, swept_table
 from ooc_mdp.backends.cpu.table import load_code as load_table_code
 from ooc_mdp.backends.cpu.team import Team
@@ -204,7 +204,7 @@ class CpuBackend(HostValues):
     def _shared(self) -> Shared:
         """What threads work on; `commit` exchanges values."""
         arrays = self._values, self._policy, self._workspace, self._starts
-        return Shared(self._loop_model, self._facts.row_sums, self._orders.traversals, *arrays)
+        return Shared(self._loop_model, self._facts.row_sums, *arrays)
 
     def _reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable, int]]:
         """Reads partitions into memory for the cache, made here, where the loader can; else as it gives them."""
@@ -310,7 +310,7 @@ class CpuBackend(HostValues):
             if topological:
                 rounds.append(TopologicalRounds(self._packed_buffers, group, shared, findings))
             else:
-                rounds.append(RoundsInOrder(group, shared, self._orders, self._vote, findings))
+                rounds.append(RoundsInOrder(group, shared, self._orders, findings))
         threads = min(self._threads, len(residents))
         visit = BatchVisit(rounds, shared, self._team, threads, findings)
         self._last_visit = weakref.ref(visit)
@@ -318,13 +318,13 @@ class CpuBackend(HostValues):
 
     def _traversal(self, resident: Resident) -> IntArray:
         """int64 [2, d]: the order of a single visit's sweeps, which begins."""
-        if self._orders.begin_visits(np.array([resident.index])).any():
-            self._vote(resident)
-        return self._orders.traversals[resident.index]
-
-    def _vote(self, resident: Resident) -> None:
-        """Choose the order of its next sweeps."""
-        self._orders.vote(resident.index, self._policy, resident.arrays[0], self._facts.discount)
+        p, arrays = resident.index, resident.arrays[0]
+        votes = self._orders.begin_visits(np.array([p]))
+        traversal: IntArray = votes.traversals[p]
+        if votes.due[0]:
+            spec = arrays.spec._replace(actions=(), width=())
+            choose_traversal(spec, arrays.row, votes.shapes[p], self._policy, self._loop_model.discount, traversal)
+        return traversal
 
     def measure(self, resident: Resident, significant: float, thread: int = 0) -> tuple[FloatArray, float]:
         """One pass that updates no value; several threads, each with a number of its own, may measure at a time."""

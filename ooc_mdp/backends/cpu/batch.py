@@ -68,8 +68,6 @@ class Progress(NamedTuple):
 
     claims: IntArray
     """int64 [2, G]; whether a thread holds the member, and the number of rounds in which it was claimed."""
-    traversals: IntArray
-    """int64 [G, 2, d]; extents and strides of each one's order."""
     squares: FloatArray
     """float64 [G]; squared norm of the last changes, 0 before two sweeps can be compared."""
     goals: FloatArray
@@ -102,8 +100,6 @@ class Shared:
     model: Model
     row_sums: FloatArray
     """float64 [P]; the largest of each partition."""
-    traversals: IntArray
-    """int64 [P, 2, d]; extents and strides of each partition's order."""
     values: FloatArray
     policy: npt.NDArray[np.int32]
     workspace: FloatArray
@@ -137,17 +133,8 @@ class Rounds(Protocol):
         """Whom they are for."""
         ...
 
-    @property
-    def unprepared(self) -> bool:
-        """Whether something has to be done before the first sweep,"""
-        ...
-
-    def prepare(self) -> None:
-        """which is this; each thread does some of it."""
-        ...
-
     def sweep(self, thread: int) -> None:
-        """Sweep, until nothing is left that no other thread is at; every thread has prepared."""
+        """Sweep, until nothing is left that no other thread is at."""
         ...
 
 
@@ -192,7 +179,6 @@ def group_of(
     members.places[:] = ends - sizes
     progress = Progress(
         claims=np.zeros((2, count), np.int64),
-        traversals=shared.traversals[index],
         squares=np.zeros(count),
         goals=limits.copy(),
         quiescent=np.zeros(count, np.bool_),

@@ -11,13 +11,10 @@ No bound rests on that; `ooc_mdp.backends.cpu.loops.measure` sees whatever value
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.batch import (
     EXTRAPOLATED,
@@ -31,7 +28,7 @@ from ooc_mdp.backends.cpu.batch import (
 )
 from ooc_mdp.backends.cpu.claims import acquire, release
 from ooc_mdp.backends.cpu.loops import full_sweep, policy_sweep
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, choose_traversal, of_any_shape
 from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.views import Scratch, copy_own, gather_halo, order_of, put_back, view_of
 from ooc_mdp.runtime.compiled import inlined, loop, part
@@ -124,7 +121,7 @@ def _begin(spec, table, view, values):
 
 
 @loop
-def run_rounds(spec, model, values, policy, members, progress, findings, plan, scratch):
+def run_rounds(spec, model, values, policy, members, progress, findings, votes, plan, scratch):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
     Each thread goes along the members round by round and sweeps those that it has not swept in the round
@@ -143,7 +140,10 @@ def run_rounds(spec, model, values, policy, members, progress, findings, plan, s
         p = table.partition
         unstable = findings.unstable[p]
         backwards = unstable and plan.alternate and progress.claims[1, m] % 2 == 0
-        order = order_of(progress.traversals[m], backwards, scratch.starts)
+        if begins and votes.due[m]:
+            row, traversal = members.tables[m], votes.traversals[p]
+            choose_traversal(of_any_shape(spec), row, votes.shapes[p], policy, model.discount, traversal)
+        order = order_of(votes.traversals[p], backwards, scratch.starts)
         if unstable:
             up, down, differing = full_sweep(spec, table, model, view, order)
             largest = max(up, down)
@@ -220,32 +220,14 @@ class RoundsInOrder:
     Parameters
     ----------
     orders : of all partitions.
-    vote : lets a resident choose its order anew; any thread.
     findings : of all partitions.
     """
 
-    def __init__(
-        self, group: Group, shared: Shared, orders: SweepOrders, vote: Callable[[Resident], None], findings: Findings
-    ) -> None:
+    def __init__(self, group: Group, shared: Shared, orders: SweepOrders, findings: Findings) -> None:
         self.group = group
-        self._shared, self._vote = shared, vote
-        self._findings = findings
+        self._shared, self._findings = shared, findings
         self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, orders.alternate)
-        self._voters: list[int] = np.flatnonzero(orders.begin_visits(group.index)).tolist()
-        self._next = itertools.count()
-
-    @property
-    def unprepared(self) -> bool:
-        """Whether members are due to vote."""
-        return bool(self._voters)
-
-    def prepare(self) -> None:
-        """Let them."""
-        group, voters = self.group, self._voters
-        while (i := next(self._next)) < len(voters):
-            m = voters[i]
-            self._vote(group.residents[m])
-            group.progress.traversals[m] = self._shared.traversals[group.index[m]]
+        self._votes = orders.begin_visits(group.index)
 
     def sweep(self, thread: int) -> None:
         """The compiled loop."""
@@ -258,6 +240,7 @@ class RoundsInOrder:
             self.group.members,
             self.group.progress,
             self._findings,
+            self._votes,
             self._plan,
             Scratch(shared.workspace, shared.starts[thread]),
         )

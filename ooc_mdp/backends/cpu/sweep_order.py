@@ -14,21 +14,18 @@ in all of them is one contiguous run of memory, and only where directions differ
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.addresses import load
-from ooc_mdp.backends.cpu.table import SweptTable, first_row, open_table, row_begin
+from ooc_mdp.backends.cpu.table import Specialisation, first_row, open_table, row_begin
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.runtime.compiled import inlined, loop
 
-__all__ = ["SweepOrders", "Traversal", "axes_of", "cast_votes", "traversal"]
-
-Traversal = tuple[IntArray, IntArray]
-"""int64 extents and signed strides of the merged axes, outermost first; the last one's stride is 1 or -1."""
+__all__ = ["SweepOrders", "Votes", "axes_of", "cast_votes", "choose_traversal", "of_any_shape", "traverse"]
 
 _SAMPLED = 448
 """States of a partition from which on a sample of them votes."""
@@ -36,34 +33,66 @@ _TIE = 1e-9
 """Votes below this share of a vote a state are rounding: memory order stays."""
 
 
-@lru_cache(maxsize=4096)
-def traversal(shape: tuple[int, ...], descending: int) -> Traversal:
-    """The nested loops over a block in C order.
+class Votes(NamedTuple):
+    """Which partitions of a batch vote before they are swept, and on what."""
+
+    due: npt.NDArray[np.bool_]
+    """bool [G]; of the batch."""
+    shapes: IntArray
+    """int64 [P, d]; points along each axis of each partition's block."""
+    traversals: IntArray
+    """int64 [P, 2, d]; what they choose: extents and strides of nested loops, outermost first."""
+
+
+@loop
+def traverse(shape, descending, traversal):
+    """The nested loops over a block in C order; neighbouring axes of one direction are one.
 
     Parameters
     ----------
-    shape : points along each axis.
+    shape : int64 [d]; points along each axis.
     descending : bit i says that axis i is traversed from high to low.
-
-    Returns
-    -------
-    extents, strides : axes of length 1 left out, neighbours of one direction merged; at least one axis.
+    traversal : int64 [2, d]; gets extents and signed strides, the last of them 1 or -1; unused axes come first.
     """
-    extents, strides = [1], [1]
+    inner = shape.size - 1
+    for axis in range(shape.size):
+        traversal[0, axis] = traversal[1, axis] = 1
     stride = 1
-    for axis in reversed(range(len(shape))):
+    for axis in range(shape.size - 1, -1, -1):
         if shape[axis] == 1:
             continue
         sign = -1 if descending >> axis & 1 else 1
         if stride == 1:
-            extents[-1], strides[-1] = shape[axis], sign
-        elif strides[-1] * sign > 0:
-            extents[-1] *= shape[axis]
+            traversal[0, inner], traversal[1, inner] = shape[axis], sign
+        elif traversal[1, inner] * sign > 0:
+            traversal[0, inner] *= shape[axis]
         else:
-            extents.append(shape[axis])
-            strides.append(sign * stride)
+            inner -= 1
+            traversal[0, inner], traversal[1, inner] = shape[axis], sign * stride
         stride *= shape[axis]
-    return np.array(extents[::-1], np.int64), np.array(strides[::-1], np.int64)
+
+
+@loop
+def choose_traversal(spec, row, shape, policy, discount, traversal):
+    """Let a partition choose its traversal by votes; what reads most of the model has none that matters.
+
+    Parameters
+    ----------
+    traversal : int64 [2, d]; see :func:`traverse`. The others are those of :func:`cast_votes`.
+    """
+    if open_table(row).global_successors:
+        return
+    votes, descending = cast_votes(spec, row, shape, policy, discount), 0
+    for axis in range(shape.size):
+        if votes[axis] > _TIE * row[1]:
+            descending |= 1 << axis
+    traverse(shape, descending, traversal)
+
+
+@inlined
+def of_any_shape(spec):
+    """What loops over tables with any numbers of actions and successors are compiled for: a vote is rare."""
+    return Specialisation((), (), spec.successor, spec.probability, spec.reward, spec.checked)
 
 
 @loop
@@ -159,37 +188,22 @@ class SweepOrders:
         self.traversals = np.ones((sizes.size, 2, axes_of(shapes)), np.int64)
         """int64 [P, 2, d]; extents and strides of each one's axes, merged ones last."""
         self.traversals[:, 0, -1] = sizes
-        self._voted = kind == "voted"
-        self._shapes = shapes
-        size = sizes.size if self._voted else 0
-        self._visits = np.zeros(size, np.int32)
-        self._due = np.ones(size, np.int32)
+        voted = kind == "voted"
+        self._shapes = np.asarray(sizes[:, None] if shapes is None else shapes, np.int64)[: None if voted else 0]
+        self._visits = np.zeros(len(self._shapes), np.int32)
+        self._due = np.ones(len(self._shapes), np.int32)
 
     @staticmethod
     def nbytes(kind: SweepOrder, n_partitions: int, shapes: npt.NDArray[np.int32] | None) -> int:
         """Bytes that votes keep of P partitions, beside the traversals."""
-        return 8 * n_partitions + (0 if shapes is None else shapes.nbytes) if kind == "voted" else 0
+        return 8 * n_partitions * (1 + axes_of(shapes)) if kind == "voted" else 0
 
-    def begin_visits(self, p: IntArray) -> npt.NDArray[np.bool_]:
-        """Count a visit of each of the partitions p; bool [p.size]: which are due to vote."""
-        if not self._voted:
-            return np.zeros(p.size, np.bool_)
-        self._visits[p] += 1
-        return np.asarray(self._visits[p] >= self._due[p])
-
-    def vote(self, index: int, policy: npt.NDArray[np.int32], swept: SweptTable, discount: float) -> None:
-        """Let a partition choose its traversal by votes; what reads most of the model has none that matters."""
-        visits, n = int(self._visits[index]), swept.table.n_states
-        self._due[index] = visits + max(1, visits // 2)
-        if swept.global_successors:
-            return
-        shape = (n,) if self._shapes is None else tuple(self._shapes[index].tolist())
-        any_shape = swept.spec._replace(actions=(), width=())  # one loop for all specialisations: a vote is rare
-        votes = cast_votes(any_shape, swept.row, np.array(shape, np.int64), policy, float(discount))
-        self.choose(index, shape, sum(1 << axis for axis, vote in enumerate(votes) if vote > _TIE * n))
-
-    def choose(self, index: int, shape: tuple[int, ...], descending: int) -> None:
-        """From now on the axes of a partition's block are traversed like that; see :func:`traversal`."""
-        extents, strides = traversal(shape, descending)
-        self.traversals[index] = 1
-        self.traversals[index, :, -extents.size :] = extents, strides
+    def begin_visits(self, p: IntArray) -> Votes:
+        """Count a visit of each of the partitions p, of which some are due to vote now."""
+        due = np.zeros(p.size, np.bool_)
+        if self._visits.size:
+            self._visits[p] += 1
+            visits = self._visits[p]
+            due = np.asarray(visits >= self._due[p])
+            self._due[p[due]] = (visits + np.maximum(1, visits // 2))[due]
+        return Votes(due, self._shapes, self.traversals)

@@ -38,7 +38,7 @@ from ooc_mdp.backends.cpu.packed import (
 )
 from ooc_mdp.backends.cpu.rounds import ACCEPTANCE_THRESHOLD, clear, extrapolation_factor, next_member
 from ooc_mdp.backends.cpu.table import open_table
-from ooc_mdp.backends.cpu.views import order_of, put_back, view_of
+from ooc_mdp.backends.cpu.views import order_of_memory, put_back, view_of
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.compiled import loop, part
@@ -115,7 +115,7 @@ def _run_rounds(spec, model, values, policy, members, progress, findings, state,
         improving = findings.unstable[table.partition] or state.converged[m] or state.passes[m] >= _MAX_PASSES
         if improving:
             backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
-            order = order_of(progress.traversals[m], backwards, scratch.starts)
+            order = order_of_memory(table.n, backwards, scratch.starts)
             largest = _improve(spec, table, model, view, order, progress, findings, state, m)
         else:
             width = len(spec.width) if len(spec.width) > 0 else table.width
@@ -283,8 +283,6 @@ class TopologicalRounds:
         self.group = group
         self._buffers, self._shared, self._findings = buffers, shared, findings
         count = index.size
-        group.progress.traversals[:] = 1  # the order of memory
-        group.progress.traversals[:, 0, -1] = group.members.tables[:, 1]
         self._state = PackedProgress(
             limits=group.limits,
             wanted=np.zeros(count),
@@ -294,11 +292,6 @@ class TopologicalRounds:
             valid=np.zeros(count, np.bool_),
             relaxation=np.where(findings.failures[index] > 0, 0.0, _RELAXATION),
         )
-
-    unprepared = False
-
-    def prepare(self) -> None:
-        """Nothing is to be done."""
 
     def sweep(self, thread: int) -> None:
         """The compiled loop."""

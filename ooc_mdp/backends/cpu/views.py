@@ -26,6 +26,7 @@ __all__ = [
     "gather_halo",
     "open_member",
     "order_of",
+    "order_of_memory",
     "put_back",
     "reverse",
     "view_of",
@@ -176,3 +177,10 @@ def order_of(traversal, backwards, starts):
     if backwards:
         step = reverse(starts[:count], length, step)
     return Order(Span(address_of(starts), count), length, step)
+
+
+@inlined
+def order_of_memory(n, backwards, starts):
+    """The order of n states in memory, or backwards."""
+    starts[0] = n - 1 if backwards else 0
+    return Order(Span(address_of(starts), 1), n, -1 if backwards else 1)

@@ -50,13 +50,7 @@ class BatchVisit:
         self._rounds, self._shared, self._findings = rounds, shared, findings
         self._team, self._threads = team, threads
         self._complete = False
-        if any(r.unprepared for r in rounds):
-            team.share(self._prepare, threads)
         team.begin(self._sweep, threads)
-
-    def _prepare(self, thread: int) -> None:
-        for r in self._rounds:
-            r.prepare()
 
     def _sweep(self, thread: int) -> None:
         for r in self._rounds:

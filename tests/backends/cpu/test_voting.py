@@ -16,7 +16,7 @@ from small_mdps import Case, cases, distance, optimum, rows_of, stored
 import ooc_mdp
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, traversal
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, traverse
 from ooc_mdp.backends.cpu.table import SweptTable, describe
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
@@ -26,6 +26,14 @@ from ooc_mdp.options import CacheSize, RunOptions, SolveOptions, SweepOrder
 from ooc_mdp.solver.local import solve
 
 ORDERS: tuple[SweepOrder, ...] = get_args(SweepOrder)
+
+
+def traversal(shape: tuple[int, ...], descending: int) -> np.ndarray:
+    """int64 [2, k]: extents and strides of the nested loops, without unused ones."""
+    found = np.zeros((2, len(shape)), np.int64)
+    traverse(np.array(shape), descending, found)
+    unused = int(np.argmax(np.append(found[0, :-1] != 1, True)))
+    return found[:, unused:]
 
 
 def states_in_order(shape: tuple[int, ...], descending: int) -> list[int]:
@@ -112,7 +120,7 @@ def test_the_kernel_sweeps_in_the_order_of_the_walk(shape: tuple[int, ...], desc
     table = block(shape, [[((0,) * len(shape), 1.0)]], successors=before.astype(np.uint32), rewards=np.ones(n))
     backend = backend_for(table, "voted", shape, 0.5)
     resident = backend.admit(backend.prepare(table))
-    backend._orders.choose(0, shape, descending)
+    traverse(np.array(shape), descending, backend._orders.traversals[0])
     backend._orders._due[0] = 100
     backend.sweep([resident], SweepLimits(-1.0, sweeps)).report()
     expected, value = np.zeros(n), 0.0
@@ -222,10 +230,10 @@ def test_the_plan_counts_what_votes_keep() -> None:
     shapes = GridOrder((10, 9), [[0, 4, 10], [0, 3, 6, 9]]).block_shapes()
     assert shapes.tolist() == [[4, 3], [4, 3], [4, 3], [6, 3], [6, 3], [6, 3]]
     model = facts_with([0, *np.cumsum(shapes.prod(axis=1)).tolist()], block_shapes=shapes)
-    assert CpuBackend("voted").layout(model, Needs()).host["sweep orders"] == 6 * 8 + 6 * 2 * 4
+    assert CpuBackend("voted").layout(model, Needs()).host["sweep orders"] == 6 * 8 + 6 * 2 * 8
     assert "sweep orders" not in CpuBackend("forward").layout(model, Needs()).host
     orders = SweepOrders("voted", shapes.prod(axis=1), shapes)
-    assert sum(a.nbytes for a in (orders._visits, orders._due, shapes)) == 6 * 8 + 48
+    assert sum(a.nbytes for a in (orders._visits, orders._due, orders._shapes)) == 6 * 8 + 6 * 2 * 8
 
 
 @settings(max_examples=60)
