@@ -10,6 +10,7 @@ action. Backends know neither stores nor caches nor priorities.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,6 +65,9 @@ class SweepLimits:
     """Bound on the residual in force, plain or normalised, at which a partition is settled."""
     plain: bool = False
     """Whether that is the plain residual."""
+    unmeasured: float = math.inf
+    """Where the last sweep was a full one and changed a value by more than so many times `change`, what follows from
+    that will do for the residuals."""
 
     def changes(self, count: int) -> FloatArray:
         """float64 [count]; `change` of each of so many partitions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -46,6 +47,10 @@ VISIT_TOLERANCE = 0.25
 """A visit leaves its partitions at this share of the target, so that small changes in neighbouring partitions do not
 call them back."""
 
+
+_UNMEASURED = 10.0
+"""Times what a visit should leave: a last change beyond which residuals need not be measured where they decide nothing
+but that the partition is swept again."""
 
 _NONE: IntArray = np.empty(0, np.int64)
 
@@ -171,12 +176,19 @@ class SolveState:
             with batch.held:
                 self.record(batch.access, batch.visit.report())
 
-    def limits(self, partitions: IntArray, most: int, settle: bool = True) -> SweepLimits:
-        """Sweep until a partition is settled, at most so often; without `settle` exactly so often."""
+    def limits(self, partitions: IntArray, most: int, settle: bool = True, rough: bool = False) -> SweepLimits:
+        """Sweep until a partition is settled, at most so often; without `settle` exactly so often.
+
+        Parameters
+        ----------
+        rough : residuals far above the target need not be measured.
+        """
         if not settle:
             return SweepLimits(-1.0, most, -1.0, self.target.plain)
-        change = self.target.change_limits(partitions, VISIT_TOLERANCE)
-        return SweepLimits(change, most, VISIT_TOLERANCE * max(self.target.threshold, 0.0), self.target.plain)
+        change, threshold = self.target.change_limits(partitions, VISIT_TOLERANCE), max(self.target.threshold, 0.0)
+        return SweepLimits(
+            change, most, VISIT_TOLERANCE * threshold, self.target.plain, _UNMEASURED if rough else math.inf
+        )
 
     # ------------------------------------------------------------------------------------------- propagate
 

@@ -312,7 +312,7 @@ class CpuBackend(HostValues):
             else:
                 rounds.append(RoundsInOrder(group, shared, self._orders, findings))
         threads = min(self._threads, len(residents))
-        visit = BatchVisit(rounds, shared, self._team, threads, findings)
+        visit = BatchVisit(rounds, shared, self._team, threads, findings, limits.unmeasured)
         self._last_visit = weakref.ref(visit)
         return visit
 

@@ -70,12 +70,18 @@ class Progress(NamedTuple):
     """int64 [2, G]; whether a thread holds the member, and the number of rounds in which it was claimed."""
     squares: FloatArray
     """float64 [G]; squared norm of the last changes, 0 before two sweeps can be compared."""
+    limits: FloatArray
+    """float64 [G]; a change that small ends a partition's sweeps."""
     goals: FloatArray
-    """float64 [G]; the change at which a member is quiescent,"""
+    """float64 [G]; the change at which a member is quiescent in this visit,"""
     quiescent: npt.NDArray[np.bool_]
     """bool [G]; and whether it is."""
     swept: FloatArray
     """float64 [G, 7]; columns are `FULL` to `FIRST_CHANGE`."""
+    last_full: FloatArray
+    """float64 [G, 2]; largest rise and fall in the last sweep, infinite where that was none or not a full one,"""
+    inflow: FloatArray
+    """float64 [G, 2]; and of a halo value gathered since, or more."""
 
 
 class Findings(NamedTuple):
@@ -115,8 +121,6 @@ class Group:
     residents: list[Resident]
     order: list[int]
     """Their places among all residents of the visit."""
-    limits: FloatArray
-    """float64 [G]; a change that small ends a partition's sweeps."""
     index: IntArray
     """int64 [G]; numbers of the partitions."""
     members: Members
@@ -180,11 +184,14 @@ def group_of(
     progress = Progress(
         claims=np.zeros((2, count), np.int64),
         squares=np.zeros(count),
+        limits=limits,
         goals=limits.copy(),
         quiescent=np.zeros(count, np.bool_),
         swept=np.zeros((count, 7)),
+        last_full=np.full((count, 2), np.inf),
+        inflow=np.zeros((count, 2)),
     )
-    return Group(spec, residents, order, limits, index, members, progress, int(ends[-1]))
+    return Group(spec, residents, order, index, members, progress, int(ends[-1]))
 
 
 def members_of(residents: Sequence[Resident], row_sums: FloatArray) -> Members:

@@ -24,6 +24,7 @@ from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.table import first_row, row_begin
 from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, reverse
+from ooc_mdp.model.contraction import UP
 from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "action_value",
     "action_values",
     "backup",
+    "bound_states",
     "boundary_changes",
     "discount_of",
     "exact_sweeps",
@@ -333,3 +335,26 @@ def measure_states(spec, table, model, view, how, row_sum, out):
             promising = max(promising, found.best)
     out[0], out[1], out[2], out[3] = rise, fall, plain_rise, plain_fall
     out[4], out[5], out[6], out[7] = largest, smallest, promising, differing
+
+
+@part
+def bound_states(spec, table, model, view, up, down, row_sum, out):
+    """Bounds on what :func:`measure_states` would find, after a full sweep, in its place: float64 [8].
+
+    In that sweep each value became a backup of values that have changed since, by no more than own values did in the
+    sweep and those of the halo after it. A backup changes by that times the discount and the sum of a row's
+    probabilities. All rows have the model's discount.
+
+    Parameters
+    ----------
+    up, down : the largest rise and fall of these.
+    """
+    factor = model.discount * row_sum * UP
+    largest, smallest = -np.inf, np.inf
+    for i in range(table.n):
+        here = load(spec, view.own, np.uint64(i), 0.0)
+        largest, smallest = max(largest, here), min(smallest, here)
+    out[2], out[3] = factor * up, factor * down
+    one_scale = 1.0 / (1.0 - model.discount * row_sum)
+    out[0], out[1] = out[2] * one_scale, out[3] * one_scale
+    out[4], out[5], out[6], out[7] = largest, smallest, -np.inf, 0.0

@@ -96,16 +96,19 @@ def next_member(spec, path, members, progress, values, policy, workspace, rounds
         else:
             due, begun = progress.claims[1, m] <= around, progress.claims[1, m] > 0
             table = open_table(members.tables[m])
-            inflow = 0.0
+            rise = fall = 0.0
             if due:
                 progress.claims[1, m] = around + 1
                 view = view_of(table, members.places[m], workspace, values, policy)
                 if not begun:
                     _begin(spec, table, view, values)
-                inflow = gather_halo(spec, table, view, values)
+                rise, fall = gather_halo(spec, table, view, values)
             still = begun and not table.global_successors and progress.quiescent[m]
-            if due and not (still and inflow <= progress.goals[m]):
+            if due and not (still and max(rise, fall) <= progress.goals[m]):
+                progress.inflow[m] = 0.0
                 return m
+            progress.inflow[m, 0] += rise
+            progress.inflow[m, 1] += fall
             if not still:
                 path[2] = 1
             release(claim)
@@ -147,11 +150,13 @@ def run_rounds(spec, model, values, policy, members, progress, findings, votes, 
         if unstable:
             up, down, differing = full_sweep(spec, table, model, view, order)
             largest = max(up, down)
+            progress.last_full[m, 0], progress.last_full[m, 1] = up, down
             counts[FULL] += 1
             findings.unstable[p] = findings.backoff[p] > 0 or differing > MAX_DIFFERING * table.n
             progress.squares[m] = 0.0
         else:
             largest = _policy_sweeps(spec, table, model, view, order, progress, m, plan)
+            progress.last_full[m] = np.inf
         if begins:
             progress.goals[m] = max(progress.goals[m], plan.drop * largest)
             counts[FIRST_CHANGE] = largest

@@ -85,8 +85,6 @@ class KnownRows(NamedTuple):
 class PackedProgress(NamedTuple):
     """What these rounds note of each member beside `ooc_mdp.backends.cpu.batch.Progress`."""
 
-    limits: FloatArray
-    """float64 [G]; a member is quiescent once a full sweep changes no value by more than this."""
     wanted: FloatArray
     """float64 [G]; the change at which the policy is improved."""
     converged: npt.NDArray[np.bool_]
@@ -131,7 +129,7 @@ def _run_rounds(spec, model, values, policy, members, progress, findings, state,
             progress.swept[m, FIRST_CHANGE] = largest
             progress.goals[m] = max(progress.goals[m], _DROP * largest)
             state.wanted[m] = _DROP * largest
-            state.converged[m] = not improving and largest <= state.limits[m]
+            state.converged[m] = not improving and largest <= progress.limits[m]
             progress.quiescent[m] = largest <= progress.goals[m]
         else:
             progress.quiescent[m] = improving and largest <= progress.goals[m]
@@ -163,6 +161,7 @@ def _improve(spec, table, model, view, order, progress, findings, state, m):
     """A full sweep of member m; its largest change."""
     up, down, differing = full_sweep(spec, table, model, view, order)
     largest = max(up, down)
+    progress.last_full[m, 0], progress.last_full[m, 1] = up, down
     progress.swept[m, FULL] += 1
     findings.unstable[table.partition] = differing > MAX_DIFFERING_PACKED * table.n
     progress.squares[m] = 0.0
@@ -179,17 +178,18 @@ def _sweep(spec, table, view, packed, progress, state, known, m):
     if progress.squares[m] == 0.0:
         clear(spec, view.changes)
     largest, along, square = sweep_packed(spec, table, view, packed)
+    progress.last_full[m] = np.inf
     progress.swept[m, POLICY] += 1
     state.passes[m] += 1
     before, progress.squares[m] = progress.squares[m], square
-    state.converged[m] = largest <= max(state.wanted[m], state.limits[m])
+    state.converged[m] = largest <= max(state.wanted[m], progress.limits[m])
     first = progress.swept[m, FIRST_CHANGE]
     if state.relaxation[m] > 0.0 and first > 0.0 and largest > _GROWTH * first:
         make_plain(spec, table, packed)
         state.relaxation[m] = 0.0
         known.packed[table.partition] = False  # another visit takes the longer steps
         progress.squares[m] = 0.0
-    elif largest > state.limits[m]:
+    elif largest > progress.limits[m]:
         further = extrapolation_factor(spec, view.own, before, along, square, largest, ACCEPTANCE_THRESHOLD)
         if further > 0.0:
             for i in range(table.n):
@@ -284,7 +284,6 @@ class TopologicalRounds:
         self._buffers, self._shared, self._findings = buffers, shared, findings
         count = index.size
         self._state = PackedProgress(
-            limits=group.limits,
             wanted=np.zeros(count),
             converged=np.zeros(count, np.bool_),
             passes=np.zeros(count, np.int64),

@@ -23,6 +23,7 @@ __all__ = [
     "Scratch",
     "View",
     "copy_own",
+    "gather",
     "gather_halo",
     "open_member",
     "order_of",
@@ -101,14 +102,23 @@ def copy_own(spec, table, values, to):
 
 @inlined
 def gather_halo(spec, table, view, values):
-    """Copy the values of the halo to their local places; the largest change of what was there."""
-    inflow = 0.0
+    """Copy the values of the halo to their local places; by how much one of those that were there rose and fell."""
+    rise = fall = 0.0
     for i in range(table.halo.size):
         at = np.uint64(table.n + i)
         value = values[np.uint64(load(spec, table.halo, np.uint64(i), np.int64(0)))]
-        inflow = max(inflow, abs(value - load(spec, view.values, at, 0.0)))
+        change = value - load(spec, view.values, at, 0.0)
+        rise, fall = max(rise, change), max(fall, -change)
         store(spec, view.values, at, value)
-    return inflow
+    return rise, fall
+
+
+@inlined
+def gather(spec, table, view, values):
+    """Copy own values and those of the halo to their local places."""
+    if not table.global_successors:
+        copy_own(spec, table, values, view.own)
+    gather_halo(spec, table, view, values)
 
 
 @inlined
@@ -116,9 +126,7 @@ def open_member(spec, row, place, workspace, values, policy):
     """The table that a row of numbers describes, and its view with all values in their local places."""
     table = open_table(row)
     view = view_of(table, place, workspace, values, policy)
-    if not table.global_successors:
-        copy_own(spec, table, values, view.own)
-    gather_halo(spec, table, view, values)
+    gather(spec, table, view, values)
     return table, view
 
 

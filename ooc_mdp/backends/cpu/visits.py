@@ -25,10 +25,11 @@ from ooc_mdp.backends.cpu.batch import (
     Shared,
 )
 from ooc_mdp.backends.cpu.claims import fetch_increment
-from ooc_mdp.backends.cpu.loops import MeasureOptions, boundary_changes, measure_states
+from ooc_mdp.backends.cpu.loops import MeasureOptions, bound_states, boundary_changes, measure_states
+from ooc_mdp.backends.cpu.table import open_table
 from ooc_mdp.backends.cpu.team import Team
 from ooc_mdp.backends.cpu.topological_rounds import MAX_DIFFERING_PACKED, MAX_FAILURES_PACKED
-from ooc_mdp.backends.cpu.views import open_member
+from ooc_mdp.backends.cpu.views import gather, gather_halo, view_of
 from ooc_mdp.runtime.compiled import loop, part
 
 __all__ = ["BatchVisit", "judge"]
@@ -44,10 +45,19 @@ class BatchVisit:
     rounds : of all partitions, in groups.
     team, threads : so many of its threads sweep; the caller's begins when it asks for the report.
     findings : what is known of each partition; updated.
+    unmeasured : as of `ooc_mdp.backends.base.SweepLimits`.
     """
 
-    def __init__(self, rounds: Sequence[Rounds], shared: Shared, team: Team, threads: int, findings: Findings) -> None:
-        self._rounds, self._shared, self._findings = rounds, shared, findings
+    def __init__(
+        self,
+        rounds: Sequence[Rounds],
+        shared: Shared,
+        team: Team,
+        threads: int,
+        findings: Findings,
+        unmeasured: float,
+    ) -> None:
+        self._rounds, self._shared, self._findings, self._unmeasured = rounds, shared, findings, unmeasured
         self._team, self._threads = team, threads
         self._complete = False
         team.begin(self._sweep, threads)
@@ -57,10 +67,10 @@ class BatchVisit:
             r.sweep(thread)
 
     def _settle(self, thread: int) -> None:
-        shared, how = self._shared, MeasureOptions(True, 0.0)
+        shared = self._shared
         for r in self._rounds:
-            group, arrays = r.group, (shared.values, shared.policy, r.group.members)
-            settle(group.spec, shared.model, *arrays, group.progress.swept, self._findings, how, shared.workspace)
+            group, arrays = r.group, (shared.values, shared.policy, r.group.members, r.group.progress)
+            settle(group.spec, shared.model, *arrays, self._findings, self._unmeasured, shared.workspace)
 
     def done(self) -> bool:
         """Whether the other threads are, so that little is left to do."""
@@ -97,16 +107,28 @@ class BatchVisit:
 
 
 @loop
-def settle(spec, model, values, policy, members, swept, findings, how, workspace):
-    """Measure the members at the present values, and decide how they are swept next; several threads may share them."""
+def settle(spec, model, values, policy, members, progress, findings, unmeasured, workspace):
+    """Find residuals of the members at the present values, and decide how they are swept next.
+
+    Several threads may share the members. Those whose last sweep was a full one, and changed a value by more than
+    `unmeasured` times their limit, are not measured: residuals are bounded by what has changed since.
+    """
     while True:
         m = int(fetch_increment(members.next.ctypes.data))
         if m >= members.tables.shape[0]:
             break
-        table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
-        counts, measured = swept[m], members.measured[m]
+        table, last = open_table(members.tables[m]), progress.last_full[m]
+        view = view_of(table, members.places[m], workspace, values, policy)
+        counts, measured = progress.swept[m], members.measured[m]
+        local = not table.global_successors and table.discounts.address == 0
+        if local and unmeasured * progress.limits[m] < max(last[0], last[1]) < np.inf:
+            rise, fall = gather_halo(spec, table, view, values)
+            up, down = max(last[0], rise + progress.inflow[m, 0]), max(last[1], fall + progress.inflow[m, 1])
+            bound_states(spec, table, model, view, up, down, members.row_sums[m], measured)
+        else:
+            gather(spec, table, view, values)
+            measure_states(spec, table, model, view, MeasureOptions(True, 0.0), members.row_sums[m], measured)
         counts[RISE], counts[FALL], counts[VALUE] = boundary_changes(spec, table, view)
-        measure_states(spec, table, model, view, how, members.row_sums[m], measured)
         judge(table.partition, counts, measured, findings)
         in_order = len(spec.width) == 0 or table.global_successors or not findings.suited[table.partition]
         most = (MAX_DIFFERING if in_order else MAX_DIFFERING_PACKED) * table.n

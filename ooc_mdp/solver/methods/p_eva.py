@@ -40,7 +40,8 @@ def p_eva(s: SolveState) -> Steps:
         if here.any():
             batch = s.by_bound(dirty[here])[: s.plan.layout.batch_size]
             with s.access(batch) as access:
-                visit = s.backend.relax(access.residents, s.limits(batch, VISIT_SWEEPS))
+                limits = s.limits(batch, VISIT_SWEEPS, rough=bool(s.cache.present.all()))
+                visit = s.backend.relax(access.residents, limits)
                 few = batch.size == here.sum() <= max(1, MAX_DIRTY * s.cache.present.sum())
                 _read_ahead(s, dirty[~here], may_evict=bool(few))
                 s.record(access, visit.report())

@@ -67,6 +67,39 @@ def test_bounds_of_a_visit_are_those_of_all_values_together(
         backend.close()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@settings(max_examples=40)
+@given(case=cases(), discount=st.sampled_from([0.0, 0.5, 0.9, 0.99]), parts=st.lists(st.integers(1, 7), max_size=4))
+def test_residuals_that_follow_from_a_full_sweep_are_no_less_than_those_measured(
+    threads: int, case: Case, discount: float, parts: list[int]
+) -> None:
+    limits = replace(LIMITS, unmeasured=0.0)
+    with stored(case) as store:
+        backend, residents = started(store, discount, threads)
+        for part in [7, *parts]:
+            chosen = [r for i, r in enumerate(residents) if part >> i % 3 & 1] or residents
+            found = backend.relax(chosen, limits).report().residuals
+            assert found is not None
+            measured = np.array([backend.measure(r, 0.0)[0] for r in chosen]).T
+            rounding = 1e-12 * (1.0 + np.abs(backend.values()).max()) / (1.0 - discount)
+            assert (measured <= found + rounding).all()
+        backend.close()
+
+
+def test_only_what_is_far_from_the_target_is_left_unmeasured(tmp_path: Path) -> None:
+    store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=4)
+    backend, residents = started(store, 0.95)
+    above = set()
+    for unmeasured in [0.0] * 12 + [math.inf]:
+        found = backend.relax(residents, replace(LIMITS, unmeasured=unmeasured)).report().residuals
+        assert found is not None
+        measured = np.array([backend.measure(r, 0.0)[0] for r in residents]).T
+        above.add((found > measured).any())
+    assert above == {True, False}
+    np.testing.assert_array_equal(found, measured)
+    backend.close()
+
+
 @settings(max_examples=30)
 @given(case=cases(), discount=st.sampled_from([0.5, 0.99]))
 def test_changes_of_boundary_values_are_reported(case: Case, discount: float) -> None:
