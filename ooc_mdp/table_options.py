@@ -6,7 +6,6 @@ Its fields are the options of the commands that make tables, and keywords of the
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypedDict
@@ -17,6 +16,7 @@ from ooc_mdp.arguments import DTYPE, described, whole_number, with_keywords
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.option_fields import COUNT, SIZE, OptionType, documentation, one_of, option, read_options
 from ooc_mdp.quoting import quote
+from ooc_mdp.runtime import quotas
 
 __all__ = ["ConvertOptions", "TableKeywords", "options_of", "read_axes", "with_table_keywords"]
 
@@ -105,7 +105,7 @@ class ConvertOptions:
         read_options(self)
         if self.shape is not None:
             object.__setattr__(self, "shape", read_axes("grid", self.shape))
-        cores = os.cpu_count() or 1
+        cores = quotas.cores()
         for name, default in (("dtype", "float64"), ("threads", cores)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)

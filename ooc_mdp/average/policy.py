@@ -10,7 +10,6 @@ is measured afterwards.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -23,6 +22,7 @@ from ooc_mdp.backends.cpu.krylov import VECTORS, Bicgstab
 from ooc_mdp.backends.cpu.rows import TableRows
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.table import Table
+from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.memory import available_bytes
 from ooc_mdp.undiscounted.kernels.totals import rows_of_policy
 
@@ -57,7 +57,7 @@ class Threads:
     """The cores of this machine, for loops that release the interpreter."""
 
     def __init__(self) -> None:
-        self.count = os.cpu_count() or 1
+        self.count = quotas.cores()
         self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="average")
 
     def run(self, work: Callable[[int], None], count: int | None = None) -> None:

@@ -8,7 +8,6 @@ its own.
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import re
 import signal
@@ -29,6 +28,7 @@ from ooc_mdp.backends.cuda.device import cupy_for
 from ooc_mdp.backends.cuda.identity import device_uuids
 from ooc_mdp.backends.select import cuda_numbers
 from ooc_mdp.errors import ClusterError, OptionsError
+from ooc_mdp.runtime import quotas
 
 __all__ = [
     "PACKAGES",
@@ -83,7 +83,7 @@ def _check_local(workers: int, device: str) -> None:
         )
     if numbers:
         cupy_for(max(numbers))
-    cores = os.cpu_count() or 1
+    cores = quotas.cores()
     most = _WORKERS_PER_CORE * cores
     if workers > most:
         raise OptionsError(
@@ -238,7 +238,7 @@ def describe(packages: tuple[str, ...], dask_worker: Worker | None = None) -> di
     return {
         "versions": {"python": platform.python_version(), **{p: version_of(p) for p in packages}},
         "host": socket.gethostname(),
-        "cores": os.cpu_count() or 1,
+        "cores": quotas.cores(),
         "devices": device_uuids(),
     }
 

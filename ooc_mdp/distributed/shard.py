@@ -9,7 +9,6 @@ Knows no method and waits for nothing; `subscriptions.py` decides when messages 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from ooc_mdp.distributed.messages import (
 )
 from ooc_mdp.distributed.subscriptions import Send, SendQueue, Subscribers, Subscriptions, split_halo
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime import quotas
 from ooc_mdp.solver.state import SolveState
 
 __all__ = ["AssignmentPlan", "Shard", "plan_assignment"]
@@ -272,7 +272,7 @@ class Shard:
             halo: IntArray = run.table.read_field("halo", p)[0].astype(np.int64, copy=False)
             return halo
 
-        with ThreadPoolExecutor(min(_HALO_THREADS, os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(min(_HALO_THREADS, quotas.cores())) as threads:
             for halo in threads.map(halo_of, partitions.tolist()):
                 for q, states in split_halo(halo, run.table.facts.partition_ptr).items():
                     if not owned[q]:

@@ -5,7 +5,6 @@ The values of two stages lie on the host, and on a device once more. Nothing her
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +22,7 @@ from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import NO_DEVICE_MEMORY, SolveOptions
+from ooc_mdp.runtime import quotas
 
 if TYPE_CHECKING:
     from ooc_mdp.finite_horizon.device import DeviceStages
@@ -154,7 +154,7 @@ class HostStages:
     name = "cpu"
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or quotas.cores()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="stages")
 
     def load_code(self, table: Table) -> None:

@@ -8,7 +8,6 @@ problem's arithmetic. ``docs/guides/memory.md`` describes when that is faster.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +30,7 @@ from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.state_order import GridOrder, StateOrder
 from ooc_mdp.model.table import Loader, Table
 from ooc_mdp.problems.problem import Problem
+from ooc_mdp.runtime import quotas
 from ooc_mdp.store.check import Finding, Report
 from ooc_mdp.store.check_load import LoadCheck
 from ooc_mdp.store.inspect import inspect_virtual_store
@@ -185,7 +185,7 @@ class RecomputedTable(Table):
         InputError : the problem's rows are no probability distributions.
         """
         known = self.known
-        found = summarise(self.problem, known.order, known.summary.dtype, os.cpu_count() or 1, progress)
+        found = summarise(self.problem, known.order, known.summary.dtype, quotas.cores(), progress)
         recorded, facts = known.summary.arrays(), known.summary.facts()
         wrong = [name for name, values in found.arrays().items() if not np.array_equal(values, recorded[name])]
         wrong += [name for name, value in found.facts().items() if value != facts[name]]

@@ -12,7 +12,6 @@ sample of states; then each partition is computed when it is loaded, without ano
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from ooc_mdp.problems.control.user_file import load_problem
 from ooc_mdp.problems.problem import Problem
 from ooc_mdp.problems.registry import built_in_problem
 from ooc_mdp.quoting import printable, quote, shorten
+from ooc_mdp.runtime import quotas
 from ooc_mdp.store.attributes import STATE_ORDER
 from ooc_mdp.store.check_sizes import summary_error
 from ooc_mdp.store.closed_object import (
@@ -213,7 +213,7 @@ def open_virtual_store(
             f"{now.fingerprint}, recorded {known.fingerprint}): this program, or what a Python file imports, has "
             f"changed since; {_REMEDY}"
         )
-    return RecomputedTable(problem, known, str(path), os.cpu_count() or 1)
+    return RecomputedTable(problem, known, str(path), quotas.cores())
 
 
 def _problem(path: Path, known: TableDescription, trust: bool, note: Callable[[str], None]) -> Problem:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 
+from ooc_mdp.runtime.quotas import memory_left
+
 __all__ = [
     "KEPT_PER_THREAD",
     "available_bytes",
@@ -63,8 +65,9 @@ def peak_bytes() -> int:
 
 
 def available_bytes() -> int | None:
-    """Bytes of RAM that could be had without swapping; None where the system does not report it."""
-    return _kibibytes("/proc/meminfo", "MemAvailable:")
+    """Bytes of RAM that this process could have without swapping; None where the system does not report it."""
+    left = [of for of in (_kibibytes("/proc/meminfo", "MemAvailable:"), memory_left()) if of is not None]
+    return min(left, default=None)
 
 
 def _kibibytes(path: str, name: str) -> int | None:

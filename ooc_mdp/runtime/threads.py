@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from ooc_mdp.runtime import quotas
 
 __all__ = ["in_order", "least_and_largest", "map_on_threads", "slices"]
 
@@ -24,7 +25,7 @@ _Found = TypeVar("_Found")
 def map_on_threads(work: Callable[[_T], object], items: Iterable[_T], most: int = _MOST) -> None:
     """Do the work for every item, on `most` threads or as many as there are cores; raises what it raises."""
     todo = list(items)
-    threads = min(most, os.cpu_count() or 1, len(todo))
+    threads = min(most, quotas.cores(), len(todo))
     if threads < 2:
         for item in todo:
             work(item)

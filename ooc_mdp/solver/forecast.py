@@ -13,7 +13,6 @@ reads a table.
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from ooc_mdp.model.solution import Solution
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table, TableFacts
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.memory_plan import PROCESS
 from ooc_mdp.runtime.room import Room
 from ooc_mdp.solver.expected_work import ExpectedWork, expected_work
@@ -124,7 +124,7 @@ def seconds_of_work(done: SolveStatistics) -> tuple[float | None, float | None]:
 
     Loads take the seconds of their threads, divided by the cores; sweeps what is left of the solve's own.
     """
-    loading = done.load_seconds / (os.cpu_count() or 1)
+    loading = done.load_seconds / quotas.cores()
     sweeping = max(done.solve_seconds - loading, 0.0)
     return (
         loading / done.loads * done.n_partitions if done.loads else None,

@@ -7,7 +7,6 @@ Nothing large is allocated here, and planning changes no backend: `Backend.layou
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, MethodName, SolveOptions, format_bytes
+from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.memory import KEPT_PER_THREAD, available_bytes, resident_bytes
 from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
 from ooc_mdp.scheduling.loops import load_code as load_scheduling
@@ -347,5 +347,5 @@ def writing_bytes(table: Table) -> int:
 
 def staging_depth(features: Features) -> int:
     """Partitions that are read at a time: half the cores, or all of them where sweeps need none."""
-    cores = os.cpu_count() or 2
+    cores = quotas.cores()
     return min(_MAX_STAGED, cores if features.overlaps_loads else max(2, cores // 2))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import numpy as np
 
 from ooc_mdp.model.table import Table
+from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.memory import available_bytes
 from ooc_mdp.runtime.memory_plan import MemoryPlan
 
@@ -21,7 +21,7 @@ def threads_with_room(table: Table, plan_of: Callable[[int], MemoryPlan]) -> tup
     ----------
     plan_of : the memory plan of so many threads.
     """
-    threads, available = min(os.cpu_count() or 1, table.n_partitions), available_bytes()
+    threads, available = min(quotas.cores(), table.n_partitions), available_bytes()
     while True:
         plan = plan_of(threads)
         if threads == 1 or available is None or plan.new_bytes <= available:

@@ -143,7 +143,7 @@ def test_a_cache_of_one_partition_is_never_exceeded(tmp_path: Path) -> None:
 def test_values_are_the_same_on_any_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, found = network(tmp_path), []
     for cores in (1, 3):
-        monkeypatch.setattr("ooc_mdp.average.policy.os.cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr("ooc_mdp.runtime.quotas.cores", lambda cores=cores: cores)
         found.append(solve(store, asked(1e-3)).values.tolist())
     assert found[0] == found[1]
 

@@ -53,7 +53,7 @@ def test_partitions_are_measured_on_all_cores_and_found_to_be_the_same(
             all_at_once.wait(60)
         return read_checked(table, p)
 
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("ooc_mdp.runtime.quotas.cores", lambda: cores)
     monkeypatch.setattr("ooc_mdp.average.verify.read_checked", read)
     assert ooc_mdp.verify(store, wrong) == alone
     assert len(measured_by) == min(cores, store.n_partitions)

@@ -178,7 +178,7 @@ def test_only_options_of_the_command_are_named(maze: Store) -> None:
 def test_more_workers_than_a_machine_runs_are_refused_before_one_is_started(
     command: str, maze: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("ooc_mdp.runtime.quotas.cores", lambda: 3)
     monkeypatch.setattr("ooc_mdp.distributed.cluster.local_cluster", None)  # to call it is an error
     (tmp_path / "m.txt").write_text("S:0:0:1\nA:0:1\nD:1:1.0:1\nS:1:0:0\n")
     asked: dict[str, tuple[object, ...]] = {
@@ -195,7 +195,7 @@ def test_more_workers_than_a_machine_runs_are_refused_before_one_is_started(
 
 
 def test_more_threads_than_a_machine_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("ooc_mdp.runtime.quotas.cores", lambda: 3)
     said = refused("generate", "GW-8x4", tmp_path / "s", "--threads", 1_000_000)
     assert "threads is 1000000; give at most 192, 64 for each of the 3 cores" in said
 

@@ -11,8 +11,8 @@ import pytest
 import ooc_mdp
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.room import Room
-from ooc_mdp.solver import forecast
 from ooc_mdp.solver import session as session_module
 from ooc_mdp.solver.forecast import forecast_solve
 from ooc_mdp.solver.session import Session
@@ -48,7 +48,7 @@ def forecast_of(table, options: SolveOptions, solution):
 
 
 def test_a_pass_loads_the_table_once_and_backs_every_state_up_once(table, monkeypatch):
-    monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(quotas, "cores", lambda: 2)
     counts = {"loads": 10, "backups": 30 * 144, "solve_seconds": 0.5, "load_seconds": 0.4}
     found = forecast_of(table, SolveOptions(0.5, method="vi"), trial(table, Outcome.TIME_LIMIT, **counts))
     assert found.load_seconds == pytest.approx(0.4 / 2 / 10 * 4)

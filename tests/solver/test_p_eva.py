@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import ooc_mdp
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.model.table import Table
+from ooc_mdp.runtime import quotas
 from ooc_mdp.solver.methods import p_eva, p_eva_on_device
 
 
@@ -36,7 +36,7 @@ def test_a_car_is_read_less_than_twice(
     car: Table, monkeypatch: pytest.MonkeyPatch, target: Any, method: Any, cache: str, most: float
 ) -> None:
     # On one thread counts hardly depend on when reads arrive.
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(quotas, "cores", lambda: 1)
     solution = ooc_mdp.solve(car, 0.9, cache=cache, device="cpu", method=method, **target)
     assert solution.outcome is (Outcome.PROVED if "epsilon" in target else Outcome.RESIDUAL_REACHED)
     assert solution.statistics.loads_per_partition <= most

@@ -74,7 +74,7 @@ def test_partitions_are_measured_on_all_cores_and_found_to_be_the_same(
             all_at_once.wait(60)
         return read_checked(store, p)
 
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("ooc_mdp.runtime.quotas.cores", lambda: cores)
     monkeypatch.setattr("ooc_mdp.solver.verify.read_checked", read)
     assert verify(store, wrong) == alone
     assert len(measured_by) == min(cores, store.n_partitions)
@@ -85,7 +85,7 @@ def test_where_ram_is_short_fewer_partitions_are_measured_at_a_time(
 ) -> None:
     plans: list[str] = []
     for available in (1 << 40, 0):
-        monkeypatch.setattr("os.cpu_count", lambda: 4)
+        monkeypatch.setattr("ooc_mdp.runtime.quotas.cores", lambda: 4)
         monkeypatch.setattr("ooc_mdp.solver.verify_memory.available_bytes", lambda available=available: available)
         assert verify(*solved, note=plans.append).holds
     many, one = (_bytes_named("partitions", plan) for plan in plans)

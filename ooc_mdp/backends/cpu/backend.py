@@ -9,7 +9,6 @@ the interpreter lock, so partitions are decoded meanwhile.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -54,6 +53,7 @@ from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import NO_DEVICE_MEMORY, SweepOrder, format_bytes
+from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.arena import Arena
 from ooc_mdp.runtime.memory import available_bytes
 
@@ -105,7 +105,7 @@ class CpuBackend(HostValues):
 
     def __init__(self, sweep_order: SweepOrder = "alternating", threads: int | None = None) -> None:
         self._sweep_order: SweepOrder = sweep_order
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or quotas.cores()
         self._team = Team(self._threads)
         self._last_visit: Callable[[], BatchVisit | None] = lambda: None
         """Of several partitions, while somebody has it; its work ends before that of another begins."""
