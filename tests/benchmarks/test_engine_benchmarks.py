@@ -387,6 +387,18 @@ def test_two_versions_on_the_cpu_prove_the_same_target_in_turns(tmp_path):
     assert case["ratio"]["min"] <= case["ratio"]["median"] <= case["ratio"]["max"]
 
 
+def test_more_cores_are_measured_beside_what_they_can_do(tmp_path):
+    arguments = ("--toy", "--cores", "1", "--cases", "car-25", "--rounds", "2")
+    case = figures_of("engine/cpu_cores.py", tmp_path, *arguments)["cases"]["car-25"]
+    assert case["table"]["states"] == 48 * 48
+    one = case["cores"]["1"]
+    assert one["gain"] == 1.0
+    assert len(one["solves"]) == 2
+    assert all(solve["error_bound"] <= case["epsilon"] for solve in one["solves"])
+    assert all(solve["additions_per_second"] > 0 for solve in one["solves"])
+
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")
