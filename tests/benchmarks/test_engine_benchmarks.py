@@ -398,7 +398,6 @@ def test_more_cores_are_measured_beside_what_they_can_do(tmp_path):
     assert all(solve["additions_per_second"] > 0 for solve in one["solves"])
 
 
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_streaming_reads_every_partition_once_and_records_who_worked_when(tmp_path, device):
     pytest.importorskip("matplotlib")

@@ -29,6 +29,7 @@ from ooc_mdp.backends.base import (
     VisitReport,
 )
 from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_specialisation, groups_of, members_of
+from ooc_mdp.backends.cpu.distributions import share_distributions
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.cpu.loops import Limits, MeasureOptions, exact_sweeps, measure
@@ -37,7 +38,7 @@ from ooc_mdp.backends.cpu.policy_loops import back_up_tables, improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of, choose_traversal
-from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, describe, in_one_piece, swept_table
+from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, in_one_piece, swept_table
 from ooc_mdp.backends.cpu.table import load_code as load_table_code
 from ooc_mdp.backends.cpu.team import Team
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
@@ -54,7 +55,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import NO_DEVICE_MEMORY, SweepOrder, format_bytes
 from ooc_mdp.runtime import quotas
-from ooc_mdp.runtime.arena import Arena
+from ooc_mdp.runtime.arena import SYSTEM_MEMORY, Arena, TableMemory
 from ooc_mdp.runtime.memory import available_bytes
 
 __all__ = ["CpuBackend"]
@@ -138,6 +139,7 @@ class CpuBackend(HostValues):
             "cache": resident,
             "sweep workspace": 8 * self._threads * (one + facts.largest_partition) + kept * facts.n_partitions,
         }
+        host["sweep workspace"] += (1 + self._threads) * int(facts.partition_rows.max())  # numbers of distributions
         host |= {"sweep orders": votes} if votes else {}
         host |= Passes.nbytes(facts) if needs.synchronous else {}
         if not needs.policy_rows:
@@ -180,6 +182,8 @@ class CpuBackend(HostValues):
         self._backoff = np.zeros(facts.row_sums.size, np.int32)
         """The arrays of `Findings`."""
         self._passes: Passes | None = None
+        self._memory: TableMemory = SYSTEM_MEMORY
+        """Where tables are read into."""
         self._small_tables: Arena | None = None
         """Where tables that are small beside others are kept."""
         self._rows: PolicyRows | None = None
@@ -219,6 +223,7 @@ class CpuBackend(HostValues):
             raise MemoryBudgetError(message) from error
         if self._facts.largest_table_bytes > _UNEVEN * float(sizes.mean()):
             self._small_tables = arena
+        self._memory = arena
         return lambda p: read_into(p, arena)
 
     def fetch(self, p: int) -> tuple[Resident, int]:
@@ -236,12 +241,11 @@ class CpuBackend(HostValues):
         swept, global_successors = swept_table(table)
         discounts = discounts_of(self._facts.discount, swept.durations, out=swept.durations if owned else None)
         swept = replace(swept, durations=discounts)
+        swept, distributions = share_distributions(swept, self._memory)
         if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:
             swept, discounts = in_one_piece(swept, discounts, self._small_tables)
-        row = describe(swept, discounts, global_successors)
-        return Resident(
-            table.index, table.n_states, bool(discounts.size), [SweptTable(swept, discounts, global_successors, row)]
-        )
+        arrays = SweptTable(swept, discounts, global_successors, distributions)
+        return Resident(table.index, table.n_states, bool(discounts.size), [arrays])
 
     def admit(self, prepared: Resident) -> Resident:
         """Nothing is left to do."""

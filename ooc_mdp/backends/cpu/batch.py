@@ -51,7 +51,7 @@ class Members(NamedTuple):
     """Partitions of one specialisation, for the loops that Python calls, and what was measured of each."""
 
     tables: IntArray
-    """int64 [G, 25]; see `ooc_mdp.backends.cpu.table`."""
+    """int64 [G, 27]; see `ooc_mdp.backends.cpu.table`."""
     places: IntArray
     """int64 [G]; where each one's part of the workspace begins (`ooc_mdp.backends.cpu.views`)."""
     row_sums: FloatArray

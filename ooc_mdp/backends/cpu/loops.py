@@ -22,7 +22,7 @@ from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.claims import fetch_increment
-from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.backends.cpu.table import first_probability, first_row, row_begin
 from ooc_mdp.backends.cpu.views import Order, copy_own, open_member, order_of, put_back, reverse
 from ooc_mdp.model.contraction import UP
 from ooc_mdp.runtime.compiled import inlined, loop, part
@@ -43,6 +43,7 @@ __all__ = [
     "measure",
     "measure_states",
     "policy_sweep",
+    "row_value",
     "terminal_value",
 ]
 
@@ -89,23 +90,30 @@ def discount_of(spec, rows, model, j):
 
 
 @inlined
-def expectation(spec, rows, values, begin, end):
-    """sum_k p_k V(succ_k) over the transitions of a row."""
+def expectation(spec, rows, values, begin, end, first):
+    """sum_k p_k V(succ_k) over the transitions of a row, whose probabilities begin at `first`."""
     total = 0.0
     for k in range(len(spec.width) if len(spec.width) > 0 else np.int64(end - begin)):
         transition = begin + np.uint64(k)
         successor = np.uint64(load(spec, rows.successors, transition, spec.successor))
-        probability = np.float64(load(spec, rows.probabilities, transition, spec.probability))
+        probability = np.float64(load(spec, rows.probabilities, first + np.uint64(k), spec.probability))
         total += probability * load(spec, values, successor, 0.0)
     return total
 
 
 @inlined
-def action_value(spec, rows, model, values, j, begin, end):
-    """sign r + g sum_k p_k V(succ_k) of row j of a table or of a policy, whose transitions these are."""
+def action_value(spec, rows, model, values, j, begin, end, first):
+    """sign r + g sum_k p_k V(succ_k) of row j of a table or of a policy; transitions and probabilities are there."""
     reward = np.float64(load(spec, rows.rewards, j, spec.reward))
-    total = expectation(spec, rows, values, begin, end)
+    total = expectation(spec, rows, values, begin, end, first)
     return model.sign * reward + discount_of(spec, rows, model, j) * total
+
+
+@inlined
+def row_value(spec, table, model, values, j):
+    """The same of row j of a table."""
+    begin, end = row_begin(spec, table, j), row_begin(spec, table, j + _ONE)
+    return action_value(spec, table, model, values, j, begin, end, first_probability(spec, table, j))
 
 
 @inlined
@@ -130,7 +138,7 @@ def action_values(spec, table, model, values, s, here, known, row_sum):
             j = row + np.uint64(a)
             begin = end
             end = row_begin(spec, table, j + _ONE)
-            q = action_value(spec, table, model, values, j, begin, end)
+            q = action_value(spec, table, model, values, j, begin, end, first_probability(spec, table, j))
             if table.discounts.address != 0:
                 normalised = max(normalised, (q - here) / (1.0 - discount_of(spec, table, model, j) * row_sum))
             own = q if a == known else own
@@ -177,9 +185,7 @@ def _policy_backup(spec, table, model, view, s):
     last = 0.0
     if choice >= 0:
         j = first_row(spec, table, s) + np.uint64(choice)
-        value = action_value(
-            spec, table, model, view.values, j, row_begin(spec, table, j), row_begin(spec, table, j + _ONE)
-        )
+        value = row_value(spec, table, model, view.values, j)
         change = value - load(spec, view.own, s, 0.0)
         last = load(spec, view.changes, s, 0.0)
         store(spec, view.own, s, value)
@@ -250,7 +256,7 @@ def exact_sweeps(spec, model, values, policy, row, traversal, limits, scratch):
 
     Parameters
     ----------
-    row : int64 [25]; its table.
+    row : int64 [27]; its table.
     traversal : int64 [2, d]; extents and strides.
 
     Returns

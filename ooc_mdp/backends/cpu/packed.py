@@ -26,7 +26,7 @@ from numba import carray  # type: ignore[attr-defined]
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, load, pointer, store
 from ooc_mdp.backends.cpu.loops import discount_of, terminal_value
-from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.backends.cpu.table import first_probability, first_row, row_begin
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.compiled import inlined, loop, part
 
@@ -193,14 +193,14 @@ def _gather(spec, table, model, view, rows, towards):
 def _copy_row(spec, table, model, rows, place, j):
     """Copy row j, discounted, to its place; its most likely successor."""
     width = _width(spec, table)
-    at, begin = place * np.uint64(width), row_begin(spec, table, j)
+    at, begin, first = place * np.uint64(width), row_begin(spec, table, j), first_probability(spec, table, j)
     g = discount_of(spec, table, model, j)
     store(spec, rows.rewards, place, model.sign * np.float64(load(spec, table.rewards, j, spec.reward)))
     most = 0.0
     nearest = np.int64(-1)
     for k in range(len(spec.width) if len(spec.width) > 0 else width):
         successor = load(spec, table.successors, begin + np.uint64(k), spec.successor)
-        weight = g * np.float64(load(spec, table.probabilities, begin + np.uint64(k), spec.probability))
+        weight = g * np.float64(load(spec, table.probabilities, first + np.uint64(k), spec.probability))
         nearest = np.int64(successor) if weight > most else nearest
         most = weight if weight > most else most
         store(spec, rows.weights, at + np.uint64(k), weight)

@@ -24,8 +24,8 @@ import numpy as np
 from ooc_mdp.backends.base import Resident, VisitReport
 from ooc_mdp.backends.cpu.addresses import Span, load, span, store
 from ooc_mdp.backends.cpu.claims import fetch_increment
-from ooc_mdp.backends.cpu.loops import action_value, action_values, discount_of
-from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.backends.cpu.loops import action_values, discount_of, row_value
+from ooc_mdp.backends.cpu.table import first_row
 from ooc_mdp.backends.cpu.views import open_member
 from ooc_mdp.model.contraction import UNDERFLOW, UNIT_ROUNDOFF, UP
 from ooc_mdp.model.facts import ModelFacts
@@ -87,9 +87,7 @@ def _pass_states(spec, table, model, view, kept, row_sum, out):
         settled = kept.drift + kept.margin < np.float64(load(spec, kept.until, at, np.float32(0)))
         if known >= 0 and settled:
             j = first_row(spec, table, s) + np.uint64(known)
-            best = action_value(
-                spec, table, model, view.values, j, row_begin(spec, table, j), row_begin(spec, table, j + _ONE)
-            )
+            best = row_value(spec, table, model, view.values, j)
             normalised = (best - here) * one_scale
             kept_normalised = normalised
         else:

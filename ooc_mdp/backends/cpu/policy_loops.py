@@ -13,7 +13,7 @@ import numpy as np
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, cast, load, store
 from ooc_mdp.backends.cpu.loops import action_value, action_values, backup, discount_of, expectation, terminal_value
-from ooc_mdp.backends.cpu.table import first_row, row_begin
+from ooc_mdp.backends.cpu.table import first_probability, first_row, row_begin
 from ooc_mdp.backends.cpu.views import open_member
 from ooc_mdp.runtime.compiled import inlined, loop, part
 
@@ -127,7 +127,8 @@ def _all_values(values):
 def _backup(spec, rows, model, values, block, i):
     """r + g sum_k p_k V(succ_k) of the block's state i."""
     begin = np.uint64(block.begin + i * block.width)
-    return action_value(spec, rows, model, values, np.uint64(block.first + i), begin, begin + np.uint64(block.width))
+    end = begin + np.uint64(block.width)
+    return action_value(spec, rows, model, values, np.uint64(block.first + i), begin, end, begin)
 
 
 @loop
@@ -214,7 +215,7 @@ def _copy_row(spec, table, model, s, choice, row_spec, rows, block):
     reward, discount = terminal_value(spec, table, model, s), 0.0
     if choice >= 0:
         j = first_row(spec, table, s) + np.uint64(choice)
-        begin = row_begin(spec, table, j)
+        begin, first = row_begin(spec, table, j), first_probability(spec, table, j)
         count = row_begin(spec, table, j + np.uint64(1)) - begin
         reward = model.sign * np.float64(load(spec, table.rewards, j, spec.reward))
         discount = discount_of(spec, table, model, j)
@@ -225,7 +226,7 @@ def _copy_row(spec, table, model, s, choice, row_spec, rows, block):
                 inside = to < table.n
                 to = table.first + to if inside else load(spec, table.halo, np.uint64(to - table.n), np.int64(0))
             store(row_spec, rows.successors, to_k, cast(to, row_spec.successor))
-            probability = load(spec, table.probabilities, from_k, spec.probability)
+            probability = load(spec, table.probabilities, first + np.uint64(k), spec.probability)
             store(row_spec, rows.probabilities, to_k, cast(probability, row_spec.probability))
     store(row_spec, rows.rewards, state, reward)
     if rows.discounts.address != 0:
@@ -319,6 +320,6 @@ def product_rows(spec, model, numbers, share, x, residual, out):
                 out[state] = 0.0 if residual else x[state]
                 continue
             begin = np.uint64(block.begin + i * block.width)
-            total = expectation(spec, rows, everywhere, begin, begin + np.uint64(block.width))
+            total = expectation(spec, rows, everywhere, begin, begin + np.uint64(block.width), begin)
             product = x[state] - discount_of(spec, rows, model, state) * total
             out[state] = load(spec, rows.rewards, state, 0.0) - product if residual else product

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.addresses import load
-from ooc_mdp.backends.cpu.table import Specialisation, first_row, open_table, row_begin
+from ooc_mdp.backends.cpu.table import Specialisation, first_probability, first_row, open_table, row_begin
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import SweepOrder
 from ooc_mdp.runtime.compiled import inlined, loop
@@ -101,7 +101,7 @@ def cast_votes(spec, row, shape, policy, discount):
 
     Parameters
     ----------
-    row : int64 [25]; the table (`ooc_mdp.backends.cpu.table`).
+    row : int64 [27]; the table (`ooc_mdp.backends.cpu.table`).
     shape : int64 [d]; points along each axis, n in all.
     policy : int32; states whose entry is -1 vote with all actions, others with that one.
     """
@@ -144,12 +144,13 @@ def _vote(spec, table, j, s, discount, here, strides, votes):
     """Add the votes of row j of state s, whose coordinates are `here`."""
     g = load(spec, table.discounts, j, 0.0) if table.discounts.address != 0 else discount
     begin, end = row_begin(spec, table, j), row_begin(spec, table, j + np.uint64(1))
+    first = first_probability(spec, table, j)
     for k in range(np.int64(end - begin) if g != 0.0 else 0):
         transition = begin + np.uint64(k)
         successor = np.int64(load(spec, table.successors, transition, spec.successor))
         if successor >= table.n or successor == s:
             continue
-        weight = g * np.float64(load(spec, table.probabilities, transition, spec.probability))
+        weight = g * np.float64(load(spec, table.probabilities, first + np.uint64(k), spec.probability))
         rest = successor
         for axis in range(strides.size):
             stride = strides[axis]

@@ -8,7 +8,8 @@ successors are made global states, in place, and its halo is let go.
 
     0 first | 1 n | 2 h | 3 action_ptr | 4 successor_ptr | 5 successors | 6 probabilities | 7 rewards | 8 discounts |
     9 terminal rewards | 10 halo | 11 boundary | 12 whether successors are global | 13 actions of every state |
-    14 transitions of every row (0: they vary) | 15 to 23 sizes of the arrays whose addresses are 3 to 11 | 24 number
+    14 transitions of every row (0: they vary) | 15 to 23 sizes of the arrays whose addresses are 3 to 11 | 24 number |
+    25 distributions | 26 their size
 
 is a table as a row of numbers, so that one call of a loop works on many partitions without the interpreter, and
 `open_table` makes a `Table` of it. A `Specialisation` says what loops are compiled for: its type decides which loop is
@@ -38,7 +39,7 @@ __all__ = [
     "Specialisation",
     "SweptTable",
     "Table",
-    "describe",
+    "first_probability",
     "first_row",
     "in_one_piece",
     "load_code",
@@ -111,11 +112,13 @@ class Table(NamedTuple):
     """Successors of every row; 0 where they vary."""
     partition: int
     """Its number."""
+    distributions: Span
+    """uint8 [m]; where rows share a few: which of them, all that `probabilities` holds, each row has."""
 
 
 @inlined
 def open_table(row):
-    """The table that a row of numbers (int64 [25]; see above) describes."""
+    """The table that a row of numbers (int64 [27]; see above) describes."""
     return Table(
         row[0],
         row[1],
@@ -132,6 +135,7 @@ def open_table(row):
         row[13],
         row[14],
         row[24],
+        Span(row[25], row[26]),
     )
 
 
@@ -149,6 +153,15 @@ def row_begin(spec, table, j):
     return j * np.uint64(n) if n > 0 else np.uint64(load(spec, table.successor_ptr, j, np.uint32(0)))
 
 
+@inlined
+def first_probability(spec, table, j):
+    """Where the probabilities of row j begin: with its first transition, or with the distribution that it has."""
+    if table.distributions.address == 0:
+        return row_begin(spec, table, j)
+    n = len(spec.width) if len(spec.width) > 0 else table.width
+    return np.uint64(load(spec, table.distributions, j, np.uint8(0))) * np.uint64(n)
+
+
 @dataclass(frozen=True, slots=True)
 class SweptTable:
     """A resident partition as sweeps read it."""
@@ -159,8 +172,10 @@ class SweptTable:
     """float64 [m] or empty."""
     global_successors: bool
     """Whether successors are in global numbering."""
-    row: IntArray
-    """int64 [25]; see above."""
+    distributions: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    """uint8 [m]; number of each row's distribution among those that the table holds, or empty: each has its own."""
+    row: IntArray = field(init=False)
+    """int64 [27]; see above."""
     spec: Specialisation = field(init=False)
     """What loops over the table are compiled for."""
 
@@ -176,6 +191,7 @@ class SweptTable:
             (0,) if CHECKED else (),
         )
         object.__setattr__(self, "spec", spec)
+        object.__setattr__(self, "row", _row_of(self))
 
 
 def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
@@ -256,23 +272,23 @@ def _uniform_rows(table: PartitionTable) -> PartitionTable:
     )
 
 
-def describe(table: PartitionTable, discounts: FloatArray, global_successors: bool) -> IntArray:
-    """int64 [25]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
+def _row_of(swept: SweptTable) -> IntArray:
+    """int64 [27]: sizes and addresses; the arrays must outlive it. Absent arrays have the address 0."""
+    table = swept.table
     arrays: tuple[npt.NDArray[Any], ...] = (
         table.action_ptr,
         table.successor_ptr,
         table.successors,
         table.probabilities,
         table.rewards,
-        discounts,
+        swept.discounts,
         table.terminal_rewards,
         table.halo,
         table.boundary,
+        swept.distributions,
     )
     places = [a.__array_interface__["data"][0] if a.size else 0 for a in arrays]  # sooner than a.ctypes.data
     each = table.actions_per_state, table.successors_per_action
     sizes = [a.size for a in arrays]
-    return np.array(
-        [table.first_state, table.n_states, table.halo.size, *places, global_successors, *each, *sizes, table.index],
-        np.int64,
-    )
+    first, last = (table.first_state, table.n_states, table.halo.size), (places.pop(), sizes.pop())
+    return np.array([*first, *places, swept.global_successors, *each, *sizes, table.index, *last], np.int64)

@@ -31,7 +31,7 @@ from ooc_mdp.backends.cpu.packed import (
     sweep_packed,
     topological_order,
 )
-from ooc_mdp.backends.cpu.table import SweptTable, describe, open_table
+from ooc_mdp.backends.cpu.table import SweptTable, open_table
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers
 from ooc_mdp.backends.cpu.views import Model, view_of
 from ooc_mdp.backends.layout import Needs
@@ -77,7 +77,7 @@ class Rows:
             halo=np.arange(n, n + halo),
             boundary=np.zeros(n, np.bool_),
         )
-        self.swept = SweptTable(self.table, np.empty(0), False, describe(self.table, np.empty(0), False))
+        self.swept = SweptTable(self.table, np.empty(0), False)
         self.policy = rng.integers(0, ACTIONS, n).astype(np.int32)
         self.values = np.append(np.zeros(n), rng.normal(size=halo))
         self.packed = np.zeros(packed_bytes(n, WIDTH, 2), np.uint8)

@@ -17,7 +17,7 @@ import ooc_mdp
 from ooc_mdp.backends.base import SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, cast_votes, traverse
-from ooc_mdp.backends.cpu.table import SweptTable, describe
+from ooc_mdp.backends.cpu.table import SweptTable
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.partition import PartitionTable
@@ -82,8 +82,8 @@ def votes_of(table: PartitionTable, shape: tuple[int, ...], policy: np.ndarray |
     if policy is None:
         policy = np.full(table.n_states, -1, np.int32)
     factors = np.power(0.9, table.durations)
-    row = describe(table, factors, False)
-    return cast_votes(SweptTable(table, factors, False, row).spec, row, np.array(shape), policy, 0.9)
+    swept = SweptTable(table, factors, False)
+    return cast_votes(swept.spec, swept.row, np.array(shape), policy, 0.9)
 
 
 def backend_for(table: PartitionTable, order: SweepOrder, shape: tuple[int, ...] | None, discount: float) -> CpuBackend:
