@@ -38,11 +38,12 @@ def share_distributions(table: PartitionTable, memory: TableMemory) -> tuple[Par
     width = table.successors_per_action
     if width == 0 or table.n_rows <= _MOST:
         return table, np.empty(0, np.uint8)
-    distinct = np.empty((_MOST, width), table.probabilities.dtype)
-    numbers: Numbers = memory.empty(table.n_rows, np.uint8)
-    count = _number_rows(table.probabilities, table.actions_per_state or 1, distinct, numbers)
+    distinct, found = np.empty((_MOST, width), table.probabilities.dtype), np.empty(table.n_rows, np.uint8)
+    count = _number_rows(table.probabilities, table.actions_per_state or 1, distinct, found)
     if count == 0:
-        return table, np.empty(0, np.uint8)
+        return table, found[:0]
+    numbers: Numbers = memory.empty(table.n_rows, np.uint8)  # only now: it would have left a hole between tables
+    numbers[:] = found
     return replace(table, probabilities=distinct[:count].ravel()), numbers
 
 

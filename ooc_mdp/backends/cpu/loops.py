@@ -91,7 +91,17 @@ def discount_of(spec, rows, model, j):
 
 @inlined
 def expectation(spec, rows, values, begin, end, first):
-    """sum_k p_k V(succ_k) over the transitions of a row, whose probabilities begin at `first`."""
+    """sum_k p_k V(succ_k) over the transitions of a row, whose probabilities begin at `first`.
+
+    Where rows share no distribution it is a loop with one index in place of two, which is faster.
+    """
+    if first == begin:
+        return _expectation(spec, rows, values, begin, end, begin)
+    return _expectation(spec, rows, values, begin, end, first)
+
+
+@inlined
+def _expectation(spec, rows, values, begin, end, first):
     total = 0.0
     for k in range(len(spec.width) if len(spec.width) > 0 else np.int64(end - begin)):
         transition = begin + np.uint64(k)
