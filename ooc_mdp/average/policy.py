@@ -54,7 +54,7 @@ compute the same numbers."""
 
 
 class Threads:
-    """The cores of this machine, for loops that release the interpreter."""
+    """The cores that this process may use, for loops that release the interpreter."""
 
     def __init__(self) -> None:
         self.count = quotas.cores()

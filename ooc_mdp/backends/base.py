@@ -66,8 +66,8 @@ class SweepLimits:
     plain: bool = False
     """Whether that is the plain residual."""
     unmeasured: float = math.inf
-    """Where the last sweep was a full one and changed a value by more than so many times `change`, what follows from
-    that will do for the residuals."""
+    """A partition whose last sweep was a full one and changed a value by more than so many times `change` need not be
+    measured: bounds on its residuals follow from that change."""
 
     def changes(self, count: int) -> FloatArray:
         """float64 [count]; `change` of each of so many partitions."""

@@ -134,12 +134,14 @@ class CpuBackend(HostValues):
         votes = SweepOrders.nbytes(self._sweep_order, facts.n_partitions, facts.block_shapes)
         packed = PackedBuffers.nbytes(facts, self._threads, members, resident) if _gathers(facts) else 0
         kept = 6 + 16 * axes_of(facts.block_shapes)
+        numbers = (1 + self._threads) * int(facts.partition_rows.max())  # of distributions, while they are looked for
         of_batches = 8 * self._threads * (-(-members // self._threads) - 1) * one
         host = {
             "cache": resident,
-            "sweep workspace": 8 * self._threads * (one + facts.largest_partition) + kept * facts.n_partitions,
+            "sweep workspace": 8 * self._threads * (one + facts.largest_partition)
+            + kept * facts.n_partitions
+            + numbers,
         }
-        host["sweep workspace"] += (1 + self._threads) * int(facts.partition_rows.max())  # numbers of distributions
         host |= {"sweep orders": votes} if votes else {}
         host |= Passes.nbytes(facts) if needs.synchronous else {}
         if not needs.policy_rows:

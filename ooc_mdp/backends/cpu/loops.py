@@ -102,6 +102,7 @@ def expectation(spec, rows, values, begin, end, first):
 
 @inlined
 def _expectation(spec, rows, values, begin, end, first):
+    """The loop of :func:`expectation`."""
     total = 0.0
     for k in range(len(spec.width) if len(spec.width) > 0 else np.int64(end - begin)):
         transition = begin + np.uint64(k)
