@@ -75,15 +75,4 @@ make_environment() {
         "${pip[@]}" install --quiet --disable-pip-version-check --no-compile --editable "$repository${extras:+[$extras]}"
         printf '%s %s\n' "$checksum" "$extras" >"$environment/installed"
     fi
-    drop_stale_kernels
-}
-
-# Numba caches a compiled kernel under the date of its own file, so a change in a function that it calls
-# from another file would go unseen.
-drop_stale_kernels() {
-    local seen=$environment/kernels-seen
-    if [[ ! -e $seen || -n $(find "$repository/ooc_mdp" -name '*.py' -newer "$seen" -print -quit) ]]; then
-        find "$repository/ooc_mdp" -name '*.nb[ci]' -delete
-        touch "$seen"
-    fi
 }

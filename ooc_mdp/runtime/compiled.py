@@ -3,6 +3,10 @@
 Numba adds an entry for Python to each function that it compiles, and one for C. What they convert are structures of
 tens of numbers, so the two took a seventh of the time that the loops of a solve need to be compiled. C calls none of
 these functions, and Python only loops: a call of a part or an inlined function from Python is a segmentation fault.
+
+Compiled code is kept on disk for the sources of all modules that the function's own imports. Numba compares that one
+file alone, although functions and constants of others are part of the code: after an upgrade, old and new code would
+be mixed.
 """
 
 from __future__ import annotations
@@ -12,25 +16,36 @@ from typing import Any
 
 from numba import njit
 
+from ooc_mdp.runtime import sources
+
 __all__ = ["inlined", "loop", "part", "short_loop"]
 
 _njit: Any = njit
 """Its annotations lack the options of wrappers."""
 
 
+def _kept(function: Callable[..., Any], **options: bool) -> Any:
+    """A compiled function whose code is kept on disk, and read again while no source is another."""
+    compiled = _njit(function, cache=True, no_cfunc_wrapper=True, **options)
+    if compiled is not function:  # as it is where NUMBA_DISABLE_JIT is set
+        files = compiled._cache._cache_file
+        files._source_stamp = files._source_stamp, sources.stamp(function.__module__)
+    return compiled
+
+
 def loop(function: Callable[..., Any]) -> Any:
     """A function that Python calls, without the interpreter lock; compiled code is kept on disk."""
-    return _njit(function, nogil=True, cache=True, no_cfunc_wrapper=True)
+    return _kept(function, nogil=True)
 
 
 def short_loop(function: Callable[..., Any]) -> Any:
     """A loop of some microseconds, which keeps the interpreter lock: waiting for it afterwards would take longer."""
-    return _njit(function, cache=True, no_cfunc_wrapper=True)
+    return _kept(function)
 
 
 def part(function: Callable[..., Any]) -> Any:
     """A function that only compiled functions call: it is compiled once for all of them, and kept on disk."""
-    return _njit(function, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _kept(function, no_cpython_wrapper=True)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

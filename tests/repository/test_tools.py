@@ -74,28 +74,11 @@ def test_extras_are_added_to_those_that_are_installed(tmp_path):
         f'case "$*" in *" install "*) echo "$*" >> "{log}";; *-c*) exec "{sys.executable}" "$@";; esac',
     )
     for extras in ("test,plot", "docs", "plot", ""):
-        call = f'repository="{tmp_path}"; environment="{tmp_path}/.venv"; drop_stale_kernels() {{ :; }}'
+        call = f'repository="{tmp_path}"; environment="{tmp_path}/.venv"'
         result = environment_function(f"{call}; make_environment {extras}", os.environ["PATH"])
         assert result.returncode == 0, result.stderr
     installs = [line.rsplit(" ", 1)[1] for line in log.read_text().splitlines()]
     assert installs == [f"{tmp_path}[test,plot]", f"{tmp_path}[test,plot,docs]"]
-
-
-def test_compiled_kernels_are_dropped_once_a_source_has_changed(tmp_path):
-    cached = tmp_path / "ooc_mdp" / "__pycache__" / "kernel.nbi"
-    cached.parent.mkdir(parents=True)
-    source = tmp_path / "ooc_mdp" / "kernel.py"
-    source.touch()
-    (tmp_path / ".venv").mkdir()
-    call = f'repository="{tmp_path}"; environment="{tmp_path}/.venv"; drop_stale_kernels'
-    kept = []
-    for age in (100, 100, -100):
-        now = (tmp_path / ".venv").stat().st_mtime
-        os.utime(source, (now - age, now - age))
-        cached.touch()
-        subprocess.run(["bash", "-c", f'source "{REPOSITORY}/tools/environment.sh"; {call}'], check=True)
-        kept.append(cached.exists())
-    assert kept == [False, True, False]
 
 
 def test_the_commands_of_the_readme_exist():
