@@ -103,7 +103,7 @@ def loads(table: Table, device: str, count: int) -> list[float]:
     model = ModelFacts.of(table.facts, 0.9)
     wait = device_barrier(device)
     partitions = [0, *(np.arange(1, count + 1) * (table.n_partitions - 1) // count)]
-    one = backend.layout(model, Needs()).entry_bytes or model.largest_table_bytes
+    one = backend.layout(model, Needs()).largest_entry
     layout = backend.layout(model, Needs(CacheSize(size=one)))
     try:
         while True:

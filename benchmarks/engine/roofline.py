@@ -197,11 +197,12 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
     backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(options.discount, cache=CacheSize(share=1.0), device=options.device)
     model = ModelFacts.of(source.facts, how.discount)
+    slotted = options.device != "cpu" and kernels == "tiles"
     try:
-        residents, slot = all_resident(backend, model, source, options.loading_threads)
+        residents, entry = all_resident(backend, model, source, options.loading_threads)
         sweep = sweeper(backend, residents, source.n_states)
         seconds, count = timed(sweep, options.seconds)
-        n_bytes = source.n_states * state_bytes(model, source, slot is not None)
+        n_bytes = source.n_states * state_bytes(model, source, slotted)
         return {
             "kernel": "engine" if options.device == "cpu" or kernels == "tiles" else f"engine, {kernels} kernels",
             "values": "float64",
@@ -211,8 +212,8 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
             "seconds": seconds,
             "sweep_bytes": n_bytes,
             **by_kernel(options.device, sweep, n_bytes),
-            "slot_bytes": slot,
-            "slot_bytes_of_a_state": None if slot is None else slot * source.n_partitions / source.n_states,
+            "slot_bytes": entry if slotted else None,
+            "slot_bytes_of_a_state": entry * source.n_partitions / source.n_states if slotted else None,
         }
     finally:
         backend.close()
@@ -228,8 +229,8 @@ def by_kernel(device: str, sweep: Callable[[], float], n_bytes: float) -> dict[s
     return {"kernels": timeline.kernels, "kernel_alone_bytes_per_second": n_bytes * sweeps / alone}
 
 
-def all_resident(backend: Backend, model: ModelFacts, source: Table, threads: int) -> tuple[list[Resident], int | None]:
-    """Every partition, in the backend's own layout, at values of 0; bytes of a slot, if it has slots."""
+def all_resident(backend: Backend, model: ModelFacts, source: Table, threads: int) -> tuple[list[Resident], int]:
+    """Every partition, in the backend's own layout, at values of 0; bytes of the largest one's entry in the cache."""
     read = source.loader(backend.name).read
 
     def load(p: int) -> Any:
@@ -241,7 +242,7 @@ def all_resident(backend: Backend, model: ModelFacts, source: Table, threads: in
         try:
             with ThreadPoolExecutor(threads) as pool:
                 prepared = pool.map(load, range(source.n_partitions))
-                return [backend.admit(one) for one in prepared], layout.entry_bytes
+                return [backend.admit(one) for one in prepared], layout.largest_entry
         except SlotsTooSmall:
             say("slots are too small for some tile's surroundings: larger ones")
             layout = backend.enlarged(layout)

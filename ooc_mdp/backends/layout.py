@@ -70,8 +70,8 @@ class Layout:
 
     cache_bytes: int
     """Budget of the partition cache, on each device."""
-    entry_bytes: int | None
-    """Bytes of the cache that each partition takes; None where that is the size of its table."""
+    entries: IntArray
+    """int64 [P]; bytes of the cache that each partition takes."""
     batch_size: int
     """Most partitions that one call of `relax` should be given."""
     host: Mapping[str, int]
@@ -93,10 +93,16 @@ class Layout:
         """That hold partitions: 1 unless there is a group."""
         return 1 if self.places is None else int(self.places.max()) + 1
 
-    def holds(self, sizes: IntArray) -> bool:
-        """Whether partitions of so many bytes (int64 [P]) can all be in the cache together."""
-        on = np.zeros(sizes.size, np.uint8) if self.places is None else self.places
-        return all(int(sizes[on == place].sum()) <= self.cache_bytes for place in range(self.devices))
+    @property
+    def largest_entry(self) -> int:
+        """Bytes of the cache that the largest partition takes."""
+        return int(self.entries.max(initial=0))
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether all partitions can be in the cache together."""
+        on = np.zeros(self.entries.size, np.uint8) if self.places is None else self.places
+        return all(int(self.entries[on == place].sum()) <= self.cache_bytes for place in range(self.devices))
 
 
 class SlotsTooSmall(Exception):
@@ -128,6 +134,7 @@ def device_layout(
     """
     other_buffers = {"values": 8 * facts.n_states, "policy": 4 * facts.n_states, **own, **needs.staging}
     held = facts.n_partitions if held is None else held
+    entries = facts.partition_bytes if slot is None else np.full(facts.n_partitions, slot)
     whole = facts.table_bytes if slot is None else slot * held
     if needs.device_memory is None:
         cache = cache_of_size(facts.partition_bytes, needs.cache, slot)
@@ -140,10 +147,10 @@ def device_layout(
         )
     on_device = {"cache": min(cache, whole), **other_buffers}
     if not needs.policy_rows:
-        return Layout(cache, slot, 1, {}, on_device)
+        return Layout(cache, entries, 1, {}, on_device)
     room = (1 << 62 if needs.room is None else needs.room) - sum(on_device.values())
     on_device[ROWS], in_ram = place_rows(room)
-    return Layout(cache, slot, 1, {ROWS: in_ram} if in_ram else {}, on_device, room)
+    return Layout(cache, entries, 1, {ROWS: in_ram} if in_ram else {}, on_device, room)
 
 
 def cache_of_size(partition_bytes: IntArray, size: CacheSize, slot: int | None = None) -> int:

@@ -190,9 +190,11 @@ class StagedStore(Table):
         """Read a partition, from either place."""
         return self._load(p, lambda store: store.read(p))
 
-    def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+    def read_into(
+        self, p: int, memory: TableMemory, halo_memory: TableMemory | None = None
+    ) -> tuple[PartitionTable, int]:
         """Read a partition into memory of the caller's."""
-        return self._load(p, lambda store: store.read_into(p, memory))
+        return self._load(p, lambda store: store.read_into(p, memory, halo_memory))
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8]) -> RawPartition:
         """Read a partition's chunks into memory of the caller's, without decompressing them."""

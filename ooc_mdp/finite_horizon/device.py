@@ -107,7 +107,7 @@ class DeviceStages:
         MemoryBudgetError : the device has not so much memory.
         """
         self._table, self._ptr, self._loader = table, table.facts.partition_ptr, table.loader(self.name)
-        nothing = Layout(0, None, 1, {}, {})
+        nothing = Layout(0, np.zeros(0, np.int64), 1, {}, {})
         self._backend.start(_facts(table, options.discount), nothing, values[0], None, self._loader)
         self._vectors = self._backend.both(values[1])
         self._boundary: dict[int, npt.NDArray[np.bool_]] = {}

@@ -45,10 +45,8 @@ class ModelFacts:
     """int64 [P]; transitions of each partition."""
     partition_bytes: IntArray
     """int64 [P]; decoded bytes of each table."""
-    largest_halo: int
-    """Most halo states of a partition."""
-    halo_states: int
-    """Halo states of all partitions together."""
+    partition_halo: IntArray
+    """int64 [P]; halo states of each partition."""
     discount: float
     """Discount factor of one unit of time, below 1."""
     sign: float
@@ -108,8 +106,7 @@ class ModelFacts:
             partition_rows=table.partition_rows,
             partition_transitions=table.partition_transitions,
             partition_bytes=table.partition_bytes,
-            largest_halo=int(table.partition_halo.max()),
-            halo_states=int(table.partition_halo.sum()),
+            partition_halo=table.partition_halo,
             discount=discount,
             sign=1.0 if table.sense == "max" else -1.0,
             reward_range=table.reward_range if table.sense == "max" else -table.reward_range[:, ::-1],
@@ -143,6 +140,11 @@ class ModelFacts:
     def largest_partition(self) -> int:
         """Most states of a partition."""
         return int(np.diff(self.partition_ptr).max())
+
+    @cached_property
+    def largest_halo(self) -> int:
+        """Most halo states of a partition."""
+        return int(self.partition_halo.max(initial=0))
 
     @cached_property
     def max_rows(self) -> int:
@@ -184,7 +186,7 @@ class ModelFacts:
     def densely_coupled(self) -> bool:
         """Whether partitions read more from outside than they own, and from most of the others: no place matters more
         than another."""
-        return self.halo_states > self.n_states and 2 * self.coupling.mass.size > self.n_partitions**2
+        return self.partition_halo.sum() > self.n_states and 2 * self.coupling.mass.size > self.n_partitions**2
 
     @property
     def strongly_coupled(self) -> bool:

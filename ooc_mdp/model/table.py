@@ -114,8 +114,8 @@ class Loader:
     """Most bytes that one read holds beside the table that it gives."""
     on_device: bool = False
     """Whether the table's large arrays, and the scratch, are in the device's memory already."""
-    read_into: Callable[[int, TableMemory], tuple[PartitionTable, int]] | None = None
-    """`read` into memory of the caller's, where the table can."""
+    read_into: Callable[[int, TableMemory, TableMemory | None], tuple[PartitionTable, int]] | None = None
+    """`read` into memory of the caller's, the halo into other memory if that is given, where the table can."""
     padding: float = 0.0
     """Share by which the arrays that `read_into` makes are longer in memory than in the table."""
     read_frames: Callable[[int, npt.NDArray[np.uint8]], RawPartition] | None = None

@@ -174,16 +174,14 @@ def plan_solve(table: Table, options: SolveOptions, backend: Backend, facts: Mod
         policy_rows=options.effective_method == "policy-iteration",
     )
     choice, layout = _choose(options, backend, facts, needs)
-    # Decoded, and packed for the device; on the CPU decoded straight into the memory of the cache.
-    copies = 2 if layout.device else 0
-    staged = {} if loader.on_device else {staging: depth * (copies * largest + loader.scratch_bytes)}
+    # Decoded, and packed for the device; on the CPU decoded into the memory of the cache, but for what is let go.
+    beside_entry = 2 * largest if layout.device else int((facts.partition_bytes - layout.entries).max())
+    staged = {} if loader.on_device else {staging: depth * (beside_entry + loader.scratch_bytes)}
     host = _host_buffers(table, facts, staged, writes) | {"freed buffers": (1 + depth) * KEPT_PER_THREAD}
     if layout.device and needs.free is not None:
-        place = layout.entry_bytes or largest
-        check_free_memory(layout.device, needs.free, backend.name, options.device_memory, place)
-    places = np.full(facts.n_partitions, layout.entry_bytes) if layout.entry_bytes else facts.partition_bytes
-    padding = 0.0 if layout.device else loader.padding
-    beside = {"padding and objects of tables": beside_tables(places, layout.devices * layout.cache_bytes, padding)}
+        check_free_memory(layout.device, needs.free, backend.name, options.device_memory, layout.largest_entry)
+    padding, caches = 0.0 if layout.device else loader.padding, layout.devices * layout.cache_bytes
+    beside = {"padding and objects of tables": beside_tables(layout.entries, caches, padding)}
     later = _later(options, backend, facts, choice, layout)
     memory = MemoryPlan({**host, **layout.host, **beside}, dict(layout.device), later)
     memory.check_available(f"this solve of {table.name}", fitting_cache(memory, largest))
@@ -214,10 +212,10 @@ def _near_rounding(options: SolveOptions, facts: ModelFacts) -> bool:
     return target <= NEAR_ROUNDING * ResidualBounds.rounding_of(c, facts.reward_range, facts.row_widths, size, plain)
 
 
-def beside_tables(partition_bytes: IntArray, cache_bytes: int, padding: float) -> int:
-    """Bytes that resident tables take beside their own: padding of arrays, and the objects that stand for tables."""
-    residents = int(np.searchsorted(np.cumsum(np.sort(partition_bytes)), cache_bytes, side="right"))
-    return residents * _RESIDENT_OBJECT + int(min(cache_bytes, int(partition_bytes.sum())) * padding)
+def beside_tables(entries: IntArray, cache_bytes: int, padding: float) -> int:
+    """Bytes that residents take beside their entries: padding of arrays, and the objects that stand for tables."""
+    residents = int(np.searchsorted(np.cumsum(np.sort(entries)), cache_bytes, side="right"))
+    return residents * _RESIDENT_OBJECT + int(min(cache_bytes, int(entries.sum())) * padding)
 
 
 def fitting_cache(memory: MemoryPlan, largest: int) -> str:
@@ -234,7 +232,7 @@ def fitting_cache(memory: MemoryPlan, largest: int) -> str:
 def _choose(options: SolveOptions, backend: Backend, facts: ModelFacts, needs: Needs) -> tuple[MethodChoice, Layout]:
     """The method, and the layout that it needs; auto takes another method where a budget has no room for rows."""
     layout = backend.layout(facts, needs)
-    all_is_cached = layout.holds(facts.partition_bytes)
+    all_is_cached = layout.holds_all
     choice = choose_method(options, backend, facts, all_is_cached)
     if choice.first == "policy-iteration" and not needs.policy_rows:  # it was not asked for by name
         try:

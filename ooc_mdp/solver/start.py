@@ -60,11 +60,10 @@ def start(
     stack.callback(current.clear)  # else state and stager hold each other, and all memory, beyond the solve
 
     def entry_bytes(p: int) -> int:
-        """What partition p takes of the cache: a slot, which may have to be enlarged, or the bytes of its table."""
-        return current[0].plan.layout.entry_bytes or int(table.facts.partition_bytes[p])
+        """What partition p takes of the cache; slots may have to be enlarged."""
+        return int(current[0].plan.layout.entries[p])
 
-    prefetch = table.loader(backend.name).prefetch
-    smallest = layout.entry_bytes or int(table.facts.partition_bytes.min())
+    prefetch, smallest = table.loader(backend.name).prefetch, int(layout.entries.min())
     stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch, smallest))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)

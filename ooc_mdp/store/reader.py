@@ -193,13 +193,16 @@ class Store(Table):
         """
         return self.read_into(p, SYSTEM_MEMORY)
 
-    def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
-        """:meth:`read`, with arrays made in that memory."""
+    def read_into(
+        self, p: int, memory: TableMemory, halo_memory: TableMemory | None = None
+    ) -> tuple[PartitionTable, int]:
+        """:meth:`read`, with arrays made in that memory; the halo apart where its reader lets it go sooner."""
         sizes, chunks, arrays = self.sizes(p), self._frame_chunks(p), dict[str, npt.NDArray[Any]]()
         with memory.scratch() as scratch:
             stored = self._read_chunks(p, chunks, memory, scratch)
             for name in READ_FIELDS:  # pointers first: they say where rows lie
-                arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, memory)
+                its = halo_memory if name == "halo" and halo_memory else memory
+                arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, its)
         check_pointers(self.facts, sizes, p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], sizes.states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)

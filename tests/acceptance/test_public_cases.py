@@ -69,10 +69,8 @@ CACHES = ["all", "22%", "two"]
 
 def cache_sizes(store: Store, device: str, kernel: str) -> dict[str, int]:
     """The sizes of `CACHES` in bytes."""
-    sizes = np.sort(store.facts.partition_bytes)
     backend = select_backend(device, kernel=kernel)
-    slot = backend.layout(ModelFacts.of(store.facts, 0.5), Needs()).entry_bytes
-    sizes = sizes if slot is None else np.full_like(sizes, slot)
+    sizes = np.sort(backend.layout(ModelFacts.of(store.facts, 0.5), Needs()).entries)
     table = int(sizes.sum())
     return dict(zip(CACHES, (table, max(int(0.22 * table), int(sizes[-1])), int(sizes[-2:].sum())), strict=True))
 

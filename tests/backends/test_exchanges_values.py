@@ -281,7 +281,7 @@ def test_two_solvers_with_devices_of_their_own_agree_with_the_reference(
     # Few: on the emulator an idle round costs as much as any.
     monkeypatch.setattr("ooc_mdp.backends.cuda.tiles.launches._ROUNDS", 8)
     monkeypatch.setattr(worker, "select_backend", tiles)
-    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, discount), Needs()).entry_bytes
+    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, discount), Needs()).largest_entry
     options = SolveOptions(discount, epsilon=1e-4, method=method, device="cpu", cache=CacheSize(size=2 * slot))
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         solution = solve_distributed(store, options, asked=ClusterOptions(client, **placed(placement)))

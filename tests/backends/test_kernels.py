@@ -46,7 +46,7 @@ class Bench:
         self.jacobi = device != "cpu"
         self.backend = backend_of(device)
         own, row_sums = [FIRST, FIRST + N_OWN], np.array([ROW_SUM])
-        model = facts_with(own, discount, row_sums, n_states=N_STATES, largest_halo=20, sign=sign)
+        model = facts_with(own, discount, row_sums, n_states=N_STATES, partition_halo=np.array([20]), sign=sign)
         layout = self.backend.layout(model, Needs())
         self.backend.start(model, layout, self.values.copy(), self.policy.copy())
         self.resident = self.backend.admit(self.backend.prepare(table))

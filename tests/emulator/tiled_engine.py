@@ -118,8 +118,7 @@ def layout_of(backend: Backend, model: ModelFacts, slots: int) -> Layout:
     whole = backend.layout(model, Needs())
     if slots == model.n_partitions:
         return whole
-    assert whole.entry_bytes is not None
-    return backend.layout(model, Needs(CacheSize(size=slots * whole.entry_bytes)))
+    return backend.layout(model, Needs(CacheSize(size=slots * whole.largest_entry)))
 
 
 class LittleRoom(TiledBackend):

@@ -41,7 +41,7 @@ def test_facts_agree_with_the_tables(case: Case, discount: float) -> None:
     assert facts.n_states == sum(t.n_states for t in tables)
     assert facts.largest_partition == max(t.n_states for t in tables)
     assert facts.largest_halo == max(t.halo.size for t in tables)
-    assert facts.halo_states == sum(t.halo.size for t in tables)
+    assert facts.partition_halo.tolist() == [t.halo.size for t in tables]
     assert facts.table_bytes == facts.partition_bytes.sum()
     assert facts.largest_table_bytes == max(facts.partition_bytes)
     assert facts.probability_dtype == tables[0].probabilities.dtype
@@ -85,11 +85,11 @@ def test_a_store_has_chunks_and_a_recomputed_table_has_none(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("partitions", "read_of_each", "halo", "dense", "strong"),
     [
-        (4, 3, 41, True, True),
-        (4, 3, 40, False, False),  # no more read from outside than owned
-        (40, 12, 1000, False, True),  # many, though not most
-        (40, 11, 1000, False, False),
-        (40, 20, 1000, True, True),
+        (4, 3, 11, True, True),
+        (4, 3, 10, False, False),  # no more read from outside than owned
+        (40, 12, 25, False, True),  # many, though not most
+        (40, 11, 25, False, False),
+        (40, 20, 25, True, True),
     ],
 )
 def test_coupling_is_dense_or_strong_by_what_is_read(
@@ -99,7 +99,7 @@ def test_coupling_is_dense_or_strong_by_what_is_read(
     read = np.arange(partitions)[:, None] + np.arange(each)
     coupling = Coupling(np.arange(partitions + 1) * each, (read % partitions).ravel(), np.ones(partitions * each))
     states = [10 * p for p in range(partitions + 1)]
-    facts = facts_with(states, coupling=coupling, halo_states=halo)
+    facts = facts_with(states, coupling=coupling, partition_halo=np.full(partitions, halo))
     assert facts.mean_partitions_read == read_of_each
     assert (facts.densely_coupled, facts.strongly_coupled) == (dense, strong)
 

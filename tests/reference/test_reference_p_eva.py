@@ -203,7 +203,9 @@ def test_each_method_of_the_tile_engine_agrees_with_the_reference(
     monkeypatch.setattr(solver, "select_backend", lambda *_, **__: TiledBackend(device(), TILE_STATES))
     options = SolveOptions(discount, device="cuda:0", epsilon=EPSILON, **method)
     slot = (
-        TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, options.discount), Needs()).entry_bytes
+        TiledBackend(emulated(), TILE_STATES)
+        .layout(ModelFacts.of(store.facts, options.discount), Needs())
+        .largest_entry
     )
     slots = max(2, store.n_partitions // 2)
     solution = solver.solve(store, replace(options, cache=CacheSize(size=slots * slot)))

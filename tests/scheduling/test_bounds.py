@@ -52,7 +52,7 @@ class Work:
             store.facts.partition_ptr.tolist(),
             discount,
             self.contraction.row_sum,
-            largest_halo=int(store.facts.partition_halo.max()),
+            partition_halo=store.facts.partition_halo,
             sign=self.sign,
         )
         self.backend.start(model, self.backend.layout(model, Needs()), self.values, self.policy)

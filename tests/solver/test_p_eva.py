@@ -102,7 +102,7 @@ def test_a_device_replaces_an_eighth_of_its_slots_at_a_time_and_fills_unused_one
         stager=stager,
         cache=SimpleNamespace(present=stager.present, place_of=lambda p: 0, room=lambda place: 0),
         by_priority=lambda p: p,
-        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, entry_bytes=1)),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, largest_entry=1)),
     )
     p_eva_on_device._load(state, (partitions < dirty) | (partitions >= residents))
     assert stager.loading == list(range(residents, residents + begun))
@@ -120,7 +120,7 @@ def chain(dirty: list[int], residents: list[int], owned: list[int] | None = None
         by_priority=lambda p: p,
         bounds=SimpleNamespace(readers=lambda q: np.isin(numbers, q + 1)),
         target=SimpleNamespace(owned=None if owned is None else np.isin(numbers, owned)),
-        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, entry_bytes=1)),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=slots, devices=1, largest_entry=1)),
     )
 
 

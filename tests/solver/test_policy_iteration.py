@@ -422,20 +422,36 @@ def test_a_device_s_cache_holds_the_table_if_it_has_a_slot_for_each_partition(
 ) -> None:
     """Four slots have more bytes than the nine tables as the CPU decodes them."""
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": (48, 48)}, partitions=9)
-    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, 0.9), Needs()).entry_bytes
-    assert slot is not None
+    slot = TiledBackend(emulated(), TILE_STATES).layout(ModelFacts.of(store.facts, 0.9), Needs()).largest_entry
     cache = CacheSize(size=math.ceil(cached * store.n_partitions) * slot)
     assert cache.size is not None
     assert cache.size > store.facts.partition_bytes.sum()
+    terms = forcing_terms(monkeypatch)
+    monkeypatch.setattr(local, "select_backend", lambda *_, **__: TiledBackend(emulated(), TILE_STATES))
+    solution = solved(store, 0.9, "policy-iteration", cache=cache, residual=1e-2)
+    assert solution.outcome is Outcome.RESIDUAL_REACHED
+    assert terms == [getattr(policy_iteration, term)]
+
+
+def test_policies_are_evaluated_more_precisely_where_everything_depends_on_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ooc_mdp.generate("random", tmp_path / "s", {"states": 2000, "actions": 3, "successors": 4}, partitions=8)
+    terms = forcing_terms(monkeypatch)
+    for share, term in ((1.0, policy_iteration._FORCING_TERM_CACHED), (0.5, policy_iteration._FORCING_TERM_DENSE)):
+        solution = solved(store, 0.9, "policy-iteration", cache=CacheSize(share=share), epsilon=1e-3)
+        assert solution.outcome is Outcome.PROVED
+        assert terms.pop() == term
+
+
+def forcing_terms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Of each policy iteration from here on."""
     terms: list[float] = []
     steps = policy_iteration._PolicyIteration.steps
     monkeypatch.setattr(
         policy_iteration._PolicyIteration, "steps", lambda self: (terms.append(self._forcing_term), steps(self))[1]
     )
-    monkeypatch.setattr(local, "select_backend", lambda *_, **__: TiledBackend(emulated(), TILE_STATES))
-    solution = solved(store, 0.9, "policy-iteration", cache=cache, residual=1e-2)
-    assert solution.outcome is Outcome.RESIDUAL_REACHED
-    assert terms == [getattr(policy_iteration, term)]
+    return terms
 
 
 def test_auto_takes_p_eva_where_partitions_read_few_others(maze: Store) -> None:

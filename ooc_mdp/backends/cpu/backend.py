@@ -38,7 +38,14 @@ from ooc_mdp.backends.cpu.policy_loops import back_up_tables, improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of, choose_traversal
-from ooc_mdp.backends.cpu.table import MAX_GATHERED, Specialisation, SweptTable, in_one_piece, swept_table
+from ooc_mdp.backends.cpu.table import (
+    MAX_GATHERED,
+    Specialisation,
+    SweptTable,
+    halo_bytes_let_go,
+    in_one_piece,
+    swept_table,
+)
 from ooc_mdp.backends.cpu.table import load_code as load_table_code
 from ooc_mdp.backends.cpu.team import Team
 from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
@@ -130,7 +137,8 @@ class CpuBackend(HostValues):
         if needs.device_memory is not None:
             raise OptionsError(NO_DEVICE_MEMORY)
         cache, members = cache_of_size(facts.partition_bytes, needs.cache), self._members(facts)
-        resident, one = min(cache, facts.table_bytes), _values_of_one(facts)
+        entries = facts.partition_bytes - halo_bytes_let_go(facts)
+        resident, one = min(cache, int(entries.sum())), _values_of_one(facts)
         votes = SweepOrders.nbytes(self._sweep_order, facts.n_partitions, facts.block_shapes)
         packed = PackedBuffers.nbytes(facts, self._threads, members, resident) if _gathers(facts) else 0
         kept = 6 + 16 * axes_of(facts.block_shapes)
@@ -147,13 +155,13 @@ class CpuBackend(HostValues):
         if not needs.policy_rows:
             host["sweep workspace"] += of_batches
             host |= {"policy rows": packed} if packed else {}
-            return Layout(cache, None, members, host, {})
+            return Layout(cache, entries, members, host, {})
         mapped, later = _maps_rows(facts, needs.free), {"sweeps where policy iteration stalls": of_batches + packed}
         host[ROWS] = PolicyRows.nbytes(facts, mapped)
         if facts.densely_coupled:  # evaluations mix within a few sweeps, and seldom come to triangular solves
             later[TRIANGLE] = PolicyRows.triangle_bytes(facts, mapped)
             host[ROWS] -= later[TRIANGLE]
-        return Layout(cache, None, members, host, {}, needs.free, later=later)
+        return Layout(cache, entries, members, host, {}, needs.free, later=later)
 
     def enlarged(self, layout: Layout) -> Layout:
         """There are no slots."""
@@ -214,7 +222,7 @@ class CpuBackend(HostValues):
 
     def _reader(self, loader: Loader) -> Callable[[int], tuple[PartitionTable, int]]:
         """Reads partitions into memory for the cache, made here, where the loader can; else as it gives them."""
-        read_into, sizes = loader.read_into, self._facts.partition_bytes
+        read_into, sizes = loader.read_into, self._layout.entries
         if read_into is None:
             return loader.read
         room = int(min(self._layout.cache_bytes, int(sizes.max()) * sizes.size) * (1 + loader.padding))
@@ -223,10 +231,10 @@ class CpuBackend(HostValues):
         except OSError as error:  # limits of the process, or a system that promises no more than it has
             message = f"the system does not give {format_bytes(room)} for the cache ({error.strerror}); lower --cache"
             raise MemoryBudgetError(message) from error
-        if self._facts.largest_table_bytes > _UNEVEN * float(sizes.mean()):
+        if self._layout.largest_entry > _UNEVEN * float(sizes.mean()):
             self._small_tables = arena
-        self._memory = arena
-        return lambda p: read_into(p, arena)
+        self._memory, let_go = arena, halo_bytes_let_go(self._facts) > 0
+        return lambda p: read_into(p, arena, SYSTEM_MEMORY if let_go[p] else arena)
 
     def fetch(self, p: int) -> tuple[Resident, int]:
         """Read partition p into memory of the cache."""

@@ -62,7 +62,7 @@ class ScheduledBackend(HostValues, SimpleSweeps):
             "local values": 4 * local,
             "rows of a pass": _BYTES_A_ROW * facts.max_rows,
         }
-        return Layout(cache, None, 1, host, {})
+        return Layout(cache, facts.partition_bytes, 1, host, {})
 
     def start(
         self,

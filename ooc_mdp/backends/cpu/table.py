@@ -26,6 +26,7 @@ import numpy.typing as npt
 from numba import config
 
 from ooc_mdp.backends.cpu.addresses import Span, load
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.runtime.arena import TableMemory
@@ -41,6 +42,7 @@ __all__ = [
     "Table",
     "first_probability",
     "first_row",
+    "halo_bytes_let_go",
     "in_one_piece",
     "load_code",
     "open_table",
@@ -194,6 +196,13 @@ class SweptTable:
         object.__setattr__(self, "row", _row_of(self))
 
 
+def halo_bytes_let_go(facts: ModelFacts) -> IntArray:
+    """int64 [P]; bytes of each partition's halo that :func:`swept_table` needs no more, 0 where it is kept."""
+    wide = facts.successor_dtype == np.uint32 and facts.n_states <= _LARGEST
+    large = facts.partition_halo > MAX_GATHERED * np.diff(facts.partition_ptr)
+    return np.where(large & wide, 8 * facts.partition_halo, 0)
+
+
 def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
     """The table in the form that sweeps read fastest, in no more bytes, and whether its successors are global now.
 
@@ -203,7 +212,7 @@ def swept_table(table: PartitionTable) -> tuple[PartitionTable, bool]:
     n, halo = table.n_states, table.halo
     if table.successors.dtype != np.uint32 or halo.size <= MAX_GATHERED * n or halo[-1] > _LARGEST:
         return table, False
-    _make_global(table.successors, table.first_state, n, halo.astype(np.uint32))
+    _make_global(table.successors, table.first_state, n, halo)
     return replace(table, halo=np.empty(0, np.int64)), True
 
 
@@ -228,7 +237,7 @@ def _make_global(successors, first, n, halo):
     """Number successors by the whole model's states, in place."""
     for i in range(successors.size):
         to = successors[i]
-        successors[i] = np.uint32(first + to) if to < n else halo[np.uint64(to - n)]
+        successors[i] = np.uint32(first + to if to < n else halo[np.uint64(to - n)])
 
 
 def uniform_width(rows: _Counts, transitions: _Counts, longest: _Counts, bytes_of_one: int) -> IntArray:
@@ -245,7 +254,7 @@ def uniform_width(rows: _Counts, transitions: _Counts, longest: _Counts, bytes_o
 
 def load_code() -> None:
     """Load the loop that renumbers successors."""
-    _make_global(np.zeros(0, np.uint32), 0, 0, np.zeros(0, np.uint32))
+    _make_global(np.zeros(0, np.uint32), 0, 0, np.zeros(0, np.int64))
 
 
 def _uniform_rows(table: PartitionTable) -> PartitionTable:

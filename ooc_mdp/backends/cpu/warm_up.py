@@ -44,7 +44,7 @@ def _facts(facts: ModelFacts, n: int) -> ModelFacts:
     return replace(
         facts,
         n_states=n,
-        largest_halo=0,
+        partition_halo=np.zeros(1, np.int64),
         contraction=replace(facts.contraction, row_sum=np.ones(1)),
         block_shapes=shape,
         partition_ptr=np.array([0, n]),

@@ -142,7 +142,7 @@ def _load(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
 
 def _load_ahead(s: SolveState, dirty: npt.NDArray[np.bool_]) -> None:
     """Begin to read clean partitions that read dirty ones, into room that is free: changes are on their way to them."""
-    size, places = s.plan.layout.entry_bytes or 0, range(s.plan.layout.devices)
+    size, places = s.plan.layout.largest_entry, range(s.plan.layout.devices)
     free = np.array([s.cache.room(place) >= size for place in places])
     if not free.any():
         return

@@ -40,6 +40,9 @@ _FORCING_TERM = 0.02
 """An evaluation brings the policy's residuals down to this share of the largest, or to what the target asks."""
 _FORCING_TERM_CACHED = 0.1
 """The same where the cache holds the table, so that an improvement takes little beside an evaluation."""
+_FORCING_TERM_DENSE = 0.005
+"""The same where everything depends on everything: evaluations are short, and each state is improved at what all others
+are off by."""
 _MAX_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
 _SECONDS = 5.0
@@ -130,9 +133,11 @@ class _PolicyIteration:
             _READ_COST * table.facts.partition_bytes / table.facts.partition_bytes.sum() * s.plan.facts.rows_per_state
         )
         """float64 [P]; work of reading each partition, in backups of every state."""
-        layout, sizes = s.plan.layout, table.facts.partition_bytes
-        entries = sizes if layout.entry_bytes is None else np.full_like(sizes, layout.entry_bytes)
-        self._forcing_term = _FORCING_TERM_CACHED if layout.holds(entries) else _FORCING_TERM
+        self._forcing_term = _FORCING_TERM
+        if s.plan.layout.holds_all:
+            self._forcing_term = _FORCING_TERM_CACHED
+        elif s.plan.facts.densely_coupled:
+            self._forcing_term = _FORCING_TERM_DENSE
         self._progress = _Progress(*self._spent())
         self._remote_rise = np.zeros(table.n_partitions)
         """float64 [P]; rises of other solvers' values that no evaluation has taken in yet."""

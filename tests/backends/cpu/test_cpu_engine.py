@@ -23,11 +23,13 @@ from store_models import Action, Model, State
 
 import ooc_mdp
 from ooc_mdp.backends.cpu import table as cpu_tables
+from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.batch import Findings
 from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.table import swept_table
 from ooc_mdp.backends.cpu.visits import judge
 from ooc_mdp.backends.layout import Needs
+from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.options import CacheSize, SolveOptions
 from ooc_mdp.runtime.arena import TableMemory
@@ -128,8 +130,8 @@ def test_certificates_hold_for_loops_made_for_a_shape_and_for_global_successors(
         if successors == "global":
             read = Store.read_into
 
-            def wide(self: Store, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
-                table, size = read(self, p, memory)
+            def wide(self: Store, p: int, *memory: TableMemory | None) -> tuple[PartitionTable, int]:
+                table, size = read(self, p, *memory)
                 return replace(table, successors=table.successors.astype(np.uint32)), size
 
             patch.setattr(Store, "read_into", wide)
@@ -271,3 +273,20 @@ def test_the_benchmark_of_sweeps_runs_at_toy_size(tmp_path: Path) -> None:
     kinds = {s["kind"]: s["ns_a_state"] for s in figures["sweeps"]}
     assert set(kinds) == {"full sweep", "policy sweep", "measurement"}
     assert all(ns > 0 for ns in kinds.values())
+
+
+def test_halos_of_global_successors_take_nothing_of_the_cache(tmp_path: Path) -> None:
+    """Partitions whose local states need 32 bits, and that read more than twice as many states as they own."""
+    problem = {"states": 70_000, "actions": 1, "successors": 12, "seed": 1}
+    store = ooc_mdp.generate("random", tmp_path / "s", problem, partitions=4, device="cpu")
+    model = ModelFacts.of(store.facts, 0.5)
+    entries = CpuBackend().layout(model, Needs()).entries
+    assert (store.facts.partition_bytes - entries).tolist() == (8 * store.facts.partition_halo).tolist()
+    whole = int(entries.sum())
+    assert whole < 0.9 * store.facts.partition_bytes.sum()
+    solution = ooc_mdp.solve(store, discount=0.5, epsilon=1e-3, method="p-eva", cache=whole, device="cpu")
+    assert (solution.statistics.loads, solution.statistics.cache_peak_bytes) == (4, whole)
+    assert (solution.memory_plan or {})["host"]["cache"] == whole
+    less = ooc_mdp.solve(store, discount=0.5, epsilon=1e-3, method="p-eva", cache=whole - 1, device="cpu")
+    assert less.statistics.loads > 4
+    assert np.abs(solution.values - less.values).max() <= solution.error_bound + less.error_bound

@@ -188,8 +188,8 @@ def test_an_improvement_makes_the_policy_greedy_within_a_margin_and_keeps_its_ro
         if successors == "global":
             read = Store.read_into
 
-            def wide(self: Store, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
-                table, size = read(self, p, memory)
+            def wide(self: Store, p: int, *memory: TableMemory | None) -> tuple[PartitionTable, int]:
+                table, size = read(self, p, *memory)
                 return replace(table, successors=table.successors.astype(np.uint32)), size
 
             patch.setattr(Store, "read_into", wide)

@@ -33,7 +33,7 @@ def model_with(
     return facts_with(
         [0, *np.cumsum(sizes).tolist()],
         partition_bytes=np.full(len(sizes), largest_bytes),
-        largest_halo=10,
+        partition_halo=np.full(len(sizes), 10),
         block_shapes=shapes,
         actions_per_state=actions,
         successors_per_action=width,

@@ -36,7 +36,7 @@ def numbers() -> ctypes.CDLL:
     model = facts_with(
         [0, 900],
         partition_bytes=np.array([10_000]),
-        largest_halo=10,
+        partition_halo=np.array([10]),
         block_shapes=np.array([[30, 30]], np.int32),
         actions_per_state=3,
         successors_per_action=3,

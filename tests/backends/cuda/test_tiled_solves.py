@@ -353,15 +353,14 @@ def test_a_budget_of_one_slot_is_enough_and_a_byte_less_is_refused_with_its_size
     solution = solve(store, device, discount=discount, epsilon=1e-1, device_memory=least)
     assert solution.outcome.proved
     model = ModelFacts.of(store.facts, discount)
-    slot = TiledBackend(device(), TILE_STATES).layout(model, Needs()).entry_bytes
-    assert slot is not None
+    slot = TiledBackend(device(), TILE_STATES).layout(model, Needs()).largest_entry
     assert solution.statistics.cache_peak_bytes == solution.statistics.cache_bytes == slot
     assert sum((solution.memory_plan or {})["device"].values()) == least
     backend = TiledBackend(device(), TILE_STATES)
     with pytest.raises(MemoryBudgetError, match=rf"partition \d+ needs .* raise --cache to at least {slot},"):
         backend.layout(model, Needs(CacheSize(size=slot - 1)))
     layout = backend.layout(model, Needs(CacheSize(size=2 * slot - 1)))
-    assert (layout.entry_bytes, layout.batch_size) == (slot, 1)
+    assert (layout.largest_entry, layout.batch_size) == (slot, 1)
 
 
 @pytest.mark.parametrize("method", ["auto", "policy-iteration"])
@@ -382,7 +381,7 @@ def test_what_is_allocated_is_what_was_planned(stores: Callable[[str], Store]) -
         engine.load(0)
         engine.sweep(0, SweepLimits(0.0, 2))
         assert device.memory_free() == free, "a solve allocates while it runs"
-        assert engine.layout.device["cache"] == 2 * (engine.layout.entry_bytes or 0)
+        assert engine.layout.device["cache"] == 2 * engine.layout.largest_entry
         assert (1 << 26) - free <= sum(engine.layout.device.values())
         engine.backend.close()
         assert device.memory_free() == 1 << 26
