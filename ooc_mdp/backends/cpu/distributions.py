@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.runtime.arena import TableMemory
-from ooc_mdp.runtime.compiled import loop, part
+from ooc_mdp.runtime.compiled import inlined, loop
 
 __all__ = ["share_distributions"]
 
@@ -57,24 +57,26 @@ def _number_rows(probabilities: npt.NDArray[Any], actions: int, distinct: npt.ND
     distinct : [most, width]; gets the distributions.
     numbers : uint8 [m]
     """
-    count = 0
+    count, width = 0, distinct.shape[1]
     for j in range(numbers.size):
+        first = probabilities[j * width]
         number = np.int64(numbers[j - actions]) if j >= actions else 0
         if count == 0 or not _same(distinct, number, probabilities, j):
             number = 0
-            while number < count and not _same(distinct, number, probabilities, j):
+            # Most differ in the first already; a call of the other function takes longer than that.
+            while number < count and not (distinct[number, 0] == first and _same(distinct, number, probabilities, j)):
                 number += 1
             if number == distinct.shape[0]:
                 return 0
             if number == count:
-                for k in range(distinct.shape[1]):
-                    distinct[number, k] = probabilities[j * distinct.shape[1] + k]
+                for k in range(width):
+                    distinct[number, k] = probabilities[j * width + k]
                 count += 1
         numbers[j] = number
     return count
 
 
-@part
+@inlined
 def _same(distinct: npt.NDArray[Any], number: int, probabilities: npt.NDArray[Any], j: int) -> bool:
     """Whether row j has that distribution."""
     same = True
