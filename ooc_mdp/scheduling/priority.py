@@ -200,7 +200,7 @@ class SchedulerView:
     """What a priority may know of the solve, besides bounds: arrays that are read whenever a rank is asked for."""
 
     present: npt.NDArray[np.bool_]
-    """bool [P]; which partitions are resident."""
+    """bool [P]; which partitions are resident; where the cache holds all of them, those of the working set."""
     visited: npt.NDArray[np.bool_]
     """bool [P]; which were swept at least once."""
     threshold: Callable[[], float]

@@ -12,11 +12,13 @@ from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
+from ooc_mdp.runtime import quotas
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
+from ooc_mdp.scheduling.working_set import WorkingSet
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan
@@ -67,7 +69,9 @@ def start(
     stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch, smallest))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
-    view = SchedulerView(cache.present, visited, lambda: target.threshold)
+    working_set = _working_set(plan, p)
+    worked_on = cache.present if working_set is None else working_set.members
+    view = SchedulerView(worked_on, visited, lambda: target.threshold)
     counters = SolveStatistics.of_table(table.facts, cache.capacity)
     state = SolveState(
         table=table,
@@ -82,12 +86,20 @@ def start(
         visited=visited,
         history=HistoryRecorder(cache.loads),
         peers=peers,
+        working_set=working_set,
     )
     current.append(state)
     state.start_backend(values, None)
     state.see_values(values)
     target.believe_small_arrays()
     return state
+
+
+def _working_set(plan: SolvePlan, n_partitions: int) -> WorkingSet | None:
+    """What p-eva confines its work to, where the cache does not; None where it does, or another method begins."""
+    cores, most = quotas.cores(), plan.layout.batch_size
+    confined = plan.choice.first != "p-eva" or not plan.layout.holds_all or most == 1
+    return None if confined else WorkingSet(n_partitions, most, cores)
 
 
 def _initial_values(table: Table, sign: float) -> FloatArray | None:
