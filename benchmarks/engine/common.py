@@ -169,9 +169,11 @@ class RecordingStore(Store):
 
     reads: Reads = field(default_factory=Reads, repr=False)
 
-    def read_into(self, p: int, memory: TableMemory) -> tuple[PartitionTable, int]:
+    def read_into(
+        self, p: int, memory: TableMemory, halo_memory: TableMemory | None = None
+    ) -> tuple[PartitionTable, int]:
         """Noted; `read` comes here, too."""
-        return self._note("read and decode", p, lambda: super(RecordingStore, self).read_into(p, memory))
+        return self._note("read and decode", p, lambda: super(RecordingStore, self).read_into(p, memory, halo_memory))
 
     def read_frames(self, p: int, into: npt.NDArray[np.uint8] | memoryview) -> RawPartition:
         """As the store's own."""

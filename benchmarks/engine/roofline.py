@@ -197,7 +197,7 @@ def engine_sweeps(options: argparse.Namespace, source: RecomputedTable, kernels:
     backend = select_backend(options.device, kernel=kernels)
     how = SolveOptions(options.discount, cache=CacheSize(share=1.0), device=options.device)
     model = ModelFacts.of(source.facts, how.discount)
-    slotted = options.device != "cpu" and kernels == "tiles"
+    slotted = backend.name != "cpu" and kernels == "tiles"
     try:
         residents, entry = all_resident(backend, model, source, options.loading_threads)
         sweep = sweeper(backend, residents, source.n_states)

@@ -201,8 +201,8 @@ class Store(Table):
         with memory.scratch() as scratch:
             stored = self._read_chunks(p, chunks, memory, scratch)
             for name in READ_FIELDS:  # pointers first: they say where rows lie
-                its = halo_memory if name == "halo" and halo_memory else memory
-                arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, its)
+                room = halo_memory if name == "halo" and halo_memory is not None else memory
+                arrays[name] = self._decoded(name, p, stored.get(name), sizes, arrays, room)
         check_pointers(self.facts, sizes, p, arrays["action_ptr"], arrays["successor_ptr"])
         refuse_missing_states("successors", p, arrays["successors"], sizes.states + arrays["halo"].size)
         refuse_missing_states("halo", p, arrays["halo"], self.n_states)
