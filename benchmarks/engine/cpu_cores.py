@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures: dict[str, Any] = {"cases": {}}
     with tempfile.TemporaryDirectory(prefix="ooc-mdp-benchmark-") as name:
         folder = options.tables or Path(name)
+        folder.mkdir(exist_ok=True)
         for case in options.cases.split(","):
             figures["cases"][case] = gains(case, folder, cores, counts, options.rounds, options.toy)
             os.sched_setaffinity(0, usual)

@@ -78,6 +78,7 @@ CASES = {
     "random-100": Case(_RANDOM, proved(0.95, 1e-4, "100%")),
     "pendulum-25": Case(_PENDULUM, proved(0.9, 1e-4, "25%")),
     "car-25": Case(_CAR, proved(0.9, 1e-3, "25%")),
+    "car-100": Case(_CAR, proved(0.9, 1e-3, "100%")),
     "balance-22": Case(_BALANCE, {"discount": 0.9, "residual": 1e-4, "cache": "22%"}),
     "balance-22-proved": Case(_BALANCE, proved(0.9, 1e-3, "22%") | {"method": "p-eva"}),
 }
