@@ -21,6 +21,7 @@ def toy(paper: str, folder: Path, *more: str) -> dict:
     return figures_of(f"papers/{paper}/run.py", folder, "--toy", "--repeat", "1", *more)
 
 
+@pytest.mark.slow
 def test_each_transition_kernel_makes_the_sequential_algorithm_s_sweeps(tmp_path):
     figures = toy("quintanilla_kolisetti", tmp_path, "--world", "Sample1", "--world", "Sample3")
     assert list(figures["worlds"]) == ["Sample1", "Sample3"]
@@ -38,6 +39,7 @@ def test_each_transition_kernel_makes_the_sequential_algorithm_s_sweeps(tmp_path
         assert heat["smallest_value"] == heat["low"] < heat["high"] == heat["largest_value"]
 
 
+@pytest.mark.slow
 def test_each_technique_stops_at_its_look_and_the_bound_on_sweeps_suffices(tmp_path):
     figures = toy("inamoto", tmp_path, "--interval", "7")
     assert list(figures["worlds"]) == ["animat", "mountain-car"]

@@ -235,5 +235,5 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_solve_of_several_workers(
 
 
 def test_a_target_below_the_rounding_is_refused_by_several_workers_too(maze: Store, clusters: Clusters) -> None:
-    solution = solve(maze, 0.9999, clusters[2], epsilon=1e-13)
+    solution = solve(maze, 0.99, clusters[2], epsilon=1e-15)
     assert solution.outcome is Outcome.PRECISION_LIMIT

@@ -85,11 +85,10 @@ def test_compiled_code_follows_the_files_that_are_part_of_it_and_no_others(packa
     assert [shown(package), shown(package)] == ["8.0 0", "8.0 1"]
     assert edited("rates.py", "2.0", "5.0") == "20.0 0"
     assert edited("parts.py", "RATE * x", "RATE - x") == "1.0 0"
-    assert edited("parts.py", "x + 1.0", "x + 2.0") == "0.0 0"
-    assert edited("loops.py", "copied(called(x))", "called(copied(x))") == "4.0 0"
+    assert edited("loops.py", "copied(called(x))", "called(copied(x))") == "3.0 0"
     (package / "other.py").write_text("from ooc_mdp import loops\n")
     os.utime(package / "loops.py")
-    assert shown(package) == "4.0 1"
+    assert shown(package) == "3.0 1"
 
 
 def test_functions_are_python_functions_where_numba_is_told_not_to_compile(package: Path) -> None:

@@ -54,7 +54,7 @@ def run(*words: object) -> Ran:
     return Ran(int(done.stderr.split()[-1]) * 1024, parse_bytes(plan.replace(" ", "")), done.stderr)
 
 
-@pytest.mark.parametrize("shape", shapes("many actions", "hubs"))
+@pytest.mark.parametrize("shape", shapes("hubs"))
 def test_the_peak_of_every_command_is_within_its_plan(shape: str, tmp_path: Path) -> None:
     model, store, result = tmp_path / "m.npz", tmp_path / "s", tmp_path / "r"
     write_uneven(shape, model)
