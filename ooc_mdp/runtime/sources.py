@@ -11,7 +11,7 @@ __all__ = ["imported_modules", "stamp"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IMPORT = re.compile(rf"^from ({_PACKAGE.name}[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
-"""Where a module begins; what is imported within functions or for types alone is not part of compiled code."""
+"""Imports at the left margin: what is imported within functions, or for types alone, is not part of compiled code."""
 
 
 def stamp(module: str) -> str:

@@ -174,7 +174,7 @@ def plan_solve(table: Table, options: SolveOptions, backend: Backend, facts: Mod
         policy_rows=options.effective_method == "policy-iteration",
     )
     choice, layout = _choose(options, backend, facts, needs)
-    # Decoded, and packed for the device; on the CPU decoded into the memory of the cache, but for what is let go.
+    # Decoded, and packed for the device; on the CPU decoded into the cache, but for halos that sweeps do not need.
     beside_entry = 2 * largest if layout.device else int((facts.partition_bytes - layout.entries).max())
     staged = {} if loader.on_device else {staging: depth * (beside_entry + loader.scratch_bytes)}
     host = _host_buffers(table, facts, staged, writes) | {"freed buffers": (1 + depth) * KEPT_PER_THREAD}

@@ -196,7 +196,7 @@ class Store(Table):
     def read_into(
         self, p: int, memory: TableMemory, halo_memory: TableMemory | None = None
     ) -> tuple[PartitionTable, int]:
-        """:meth:`read`, with arrays made in that memory; the halo apart where its reader lets it go sooner."""
+        """:meth:`read`, with arrays made in that memory; the halo in other memory, if that is given."""
         sizes, chunks, arrays = self.sizes(p), self._frame_chunks(p), dict[str, npt.NDArray[Any]]()
         with memory.scratch() as scratch:
             stored = self._read_chunks(p, chunks, memory, scratch)

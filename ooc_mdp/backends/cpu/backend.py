@@ -42,7 +42,7 @@ from ooc_mdp.backends.cpu.table import (
     MAX_GATHERED,
     Specialisation,
     SweptTable,
-    halo_bytes_let_go,
+    freed_halo_bytes,
     in_one_piece,
     swept_table,
 )
@@ -137,7 +137,7 @@ class CpuBackend(HostValues):
         if needs.device_memory is not None:
             raise OptionsError(NO_DEVICE_MEMORY)
         cache, members = cache_of_size(facts.partition_bytes, needs.cache), self._members(facts)
-        entries = facts.partition_bytes - halo_bytes_let_go(facts)
+        entries = facts.partition_bytes - freed_halo_bytes(facts)
         resident, one = min(cache, int(entries.sum())), _values_of_one(facts)
         votes = SweepOrders.nbytes(self._sweep_order, facts.n_partitions, facts.block_shapes)
         packed = PackedBuffers.nbytes(facts, self._threads, members, resident) if _gathers(facts) else 0
@@ -233,8 +233,8 @@ class CpuBackend(HostValues):
             raise MemoryBudgetError(message) from error
         if self._layout.largest_entry > _UNEVEN * float(sizes.mean()):
             self._small_tables = arena
-        self._memory, let_go = arena, halo_bytes_let_go(self._facts) > 0
-        return lambda p: read_into(p, arena, SYSTEM_MEMORY if let_go[p] else arena)
+        self._memory, frees_halo = arena, freed_halo_bytes(self._facts) > 0
+        return lambda p: read_into(p, arena, SYSTEM_MEMORY if frees_halo[p] else arena)
 
     def fetch(self, p: int) -> tuple[Resident, int]:
         """Read partition p into memory of the cache."""

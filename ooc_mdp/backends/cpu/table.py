@@ -4,7 +4,7 @@ A store whose rows are ragged often has partitions, most of them or all, whose r
 have fewer successors than the other states. Such a partition needs no pointers, and where a few transitions are
 missing they are filled in with probability 0, if that takes no more bytes than the pointers did. Where a partition
 reads several times as many outside states as it has own ones, gathering them would take longer than a sweep: its
-successors are made global states, in place, and its halo is let go.
+successors are made global states, in place, and its halo is freed.
 
     0 first | 1 n | 2 h | 3 action_ptr | 4 successor_ptr | 5 successors | 6 probabilities | 7 rewards | 8 discounts |
     9 terminal rewards | 10 halo | 11 boundary | 12 whether successors are global | 13 actions of every state |
@@ -42,7 +42,7 @@ __all__ = [
     "Table",
     "first_probability",
     "first_row",
-    "halo_bytes_let_go",
+    "freed_halo_bytes",
     "in_one_piece",
     "load_code",
     "open_table",
@@ -196,8 +196,8 @@ class SweptTable:
         object.__setattr__(self, "row", _row_of(self))
 
 
-def halo_bytes_let_go(facts: ModelFacts) -> IntArray:
-    """int64 [P]; bytes of each partition's halo that :func:`swept_table` needs no more, 0 where it is kept."""
+def freed_halo_bytes(facts: ModelFacts) -> IntArray:
+    """int64 [P]; bytes of each partition's halo that :func:`swept_table` frees; 0 where sweeps need it."""
     wide = facts.successor_dtype == np.uint32 and facts.n_states <= _LARGEST
     large = facts.partition_halo > MAX_GATHERED * np.diff(facts.partition_ptr)
     return np.where(large & wide, 8 * facts.partition_halo, 0)

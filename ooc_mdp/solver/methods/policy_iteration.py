@@ -41,8 +41,8 @@ _FORCING_TERM = 0.02
 _FORCING_TERM_CACHED = 0.1
 """The same where the cache holds the table, so that an improvement takes little beside an evaluation."""
 _FORCING_TERM_DENSE = 0.005
-"""The same where everything depends on everything: evaluations are short, and each state is improved at what all others
-are off by."""
+"""The same where everything depends on everything: evaluations are short there, and the error of each value reaches all
+others."""
 _MAX_SWEEPS = 2000
 """Of an evaluation, or products with the matrix of the rows."""
 _SECONDS = 5.0
