@@ -221,8 +221,8 @@ class Joint(H1):
     postponed because its residual is small, it would be read after its neighbours were evicted, and where discounts are
     near 1 even a small change is then propagated once more through all that depends on them. Where partitions have
     many dependents, most of these are absent in any case, and e is 1/2 (figures:
-    ``benchmarks/notes/2026-11-scheduling.md``). Where the cache holds all partitions, only those of the working set count
-    as resident.
+    ``benchmarks/notes/2026-11-scheduling.md``). Where the cache holds all partitions, only those of the working set
+    count as resident.
 
     Parameters
     ----------
