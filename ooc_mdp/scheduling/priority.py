@@ -48,8 +48,13 @@ class Priority(Protocol):
 
     name: str
 
-    def rank(self, residual: FloatArray) -> FloatArray:
-        """float64 [P]: larger means sooner, given R[p]."""
+    def rank(self, residual: FloatArray, resident: npt.NDArray[np.bool_] | None = None) -> FloatArray:
+        """float64 [P]: larger means sooner, given R[p].
+
+        Parameters
+        ----------
+        resident : bool [P]; which partitions count as resident; None: those that are.
+        """
         ...
 
     def after_visit(self, partitions: IntArray, report: VisitReport) -> None:
@@ -78,7 +83,7 @@ class H1:
 
     name = "h1"
 
-    def rank(self, residual: FloatArray) -> FloatArray:
+    def rank(self, residual: FloatArray, resident: npt.NDArray[np.bool_] | None = None) -> FloatArray:
         """R[p] itself."""
         return residual
 
@@ -116,7 +121,7 @@ class H2:
         self.value = first.copy()
         self._discount, self._bounds, self._target = discount, bounds, target
 
-    def rank(self, residual: FloatArray) -> FloatArray:
+    def rank(self, residual: FloatArray, resident: npt.NDArray[np.bool_] | None = None) -> FloatArray:
         """The value that flows in."""
         return self.value
 
@@ -176,7 +181,7 @@ class Hybrid(H2):
         self._members = members
         self._worked_on = np.zeros(int(members.max()) + 1, np.bool_)
 
-    def rank(self, residual: FloatArray) -> FloatArray:
+    def rank(self, residual: FloatArray, resident: npt.NDArray[np.bool_] | None = None) -> FloatArray:
         """1, 2, ... for dirty partitions, in the order of the three rules; 0 for others."""
         rank = np.zeros(residual.size)
         dirty = np.flatnonzero(self._target.dirty())
@@ -200,7 +205,7 @@ class SchedulerView:
     """What a priority may know of the solve, besides bounds: arrays that are read whenever a rank is asked for."""
 
     present: npt.NDArray[np.bool_]
-    """bool [P]; which partitions are resident; where the cache holds all of them, those of the working set."""
+    """bool [P]; which partitions are resident."""
     visited: npt.NDArray[np.bool_]
     """bool [P]; which were swept at least once."""
     threshold: Callable[[], float]
@@ -221,8 +226,8 @@ class Joint(H1):
     postponed because its residual is small, it would be read after its neighbours were evicted, and where discounts are
     near 1 even a small change is then propagated once more through all that depends on them. Where partitions have
     many dependents, most of these are absent in any case, and e is 1/2 (figures:
-    ``benchmarks/notes/2026-11-scheduling.md``). Where the cache holds all partitions, only those of the working set
-    count as resident.
+    ``benchmarks/notes/2026-11-scheduling.md``). Of residents that wait to be worked on, those have a high rank whose
+    dependents are worked on (`ooc_mdp.scheduling.working_set`).
 
     Parameters
     ----------
@@ -247,11 +252,17 @@ class Joint(H1):
         self._power = _POWER_FEW if read.size < _MANY * n else _POWER_MANY
         self._view = view
 
-    def rank(self, residual: FloatArray) -> FloatArray:
+    def rank(self, residual: FloatArray, resident: npt.NDArray[np.bool_] | None = None) -> FloatArray:
         """The urgency, weighted; residuals may be infinite, where nothing is known of the first values."""
         view, far = self._view, max(_FAR * self._view.threshold(), _TINY)
         ranks: FloatArray = rank_jointly(
-            residual, view.present, view.visited, self._residency, self._power, far, _ALONE
+            residual,
+            view.present if resident is None else resident,
+            view.visited,
+            self._residency,
+            self._power,
+            far,
+            _ALONE,
         )
         return ranks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.backends.base import Backend, Resident
 from ooc_mdp.errors import OptionsError
@@ -26,6 +27,9 @@ from ooc_mdp.solver.state import SolveState
 from ooc_mdp.solver.verify import from_original
 
 __all__ = ["start"]
+
+_MIN_HELD = 4
+"""Times as many partitions as the working set has: a cache of fewer confines the work itself."""
 
 
 def start(
@@ -69,9 +73,7 @@ def start(
     stager = stack.enter_context(Stager(cache, backend, entry_bytes, plan.staging_depth, prefetch, smallest))
     target = Target(options, bounds, float(np.ptp(bounds.reward_range)), peers.owned)
     visited = np.zeros(p, np.bool_)
-    working_set = _working_set(plan, p)
-    worked_on = cache.present if working_set is None else working_set.members
-    view = SchedulerView(worked_on, visited, lambda: target.threshold)
+    view = SchedulerView(cache.present, visited, lambda: target.threshold)
     counters = SolveStatistics.of_table(table.facts, cache.capacity)
     state = SolveState(
         table=table,
@@ -86,7 +88,7 @@ def start(
         visited=visited,
         history=HistoryRecorder(cache.loads),
         peers=peers,
-        working_set=working_set,
+        working_set=_working_set(plan, cache.present),
     )
     current.append(state)
     state.start_backend(values, None)
@@ -95,11 +97,16 @@ def start(
     return state
 
 
-def _working_set(plan: SolvePlan, n_partitions: int) -> WorkingSet | None:
+def _working_set(plan: SolvePlan, present: npt.NDArray[np.bool_]) -> WorkingSet | None:
     """What p-eva confines its work to, where the cache does not; None where it does, or another method begins."""
-    cores, most = quotas.cores(), plan.layout.batch_size
-    confined = plan.choice.first != "p-eva" or not plan.layout.holds_all or most == 1
-    return None if confined else WorkingSet(n_partitions, most, cores)
+    layout = plan.layout
+    if plan.choice.first != "p-eva" or layout.batch_size == 1:
+        return None
+    working_set, held = (
+        WorkingSet(present, layout.batch_size, quotas.cores()),
+        layout.cache_bytes / layout.entries.mean(),
+    )
+    return working_set if held >= min(_MIN_HELD * working_set.size, present.size) else None
 
 
 def _initial_values(table: Table, sign: float) -> FloatArray | None:

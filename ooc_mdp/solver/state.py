@@ -131,10 +131,22 @@ class SolveState:
         """Partitions whose bound is above the target."""
         return np.flatnonzero(self.target.dirty())
 
-    def by_priority(self, partitions: IntArray) -> IntArray:
-        """The partitions by priority, the most urgent first."""
-        rank = self.priority.rank(self.target.bounds())[partitions]
+    def by_priority(self, partitions: IntArray, resident: npt.NDArray[np.bool_] | None = None) -> IntArray:
+        """The partitions by priority, the most urgent first.
+
+        Parameters
+        ----------
+        resident : bool [P]; which partitions count as resident; None: those that are.
+        """
+        rank = self.priority.rank(self.target.bounds(), resident)[partitions]
         return partitions[np.argsort(-rank, kind="stable")]
+
+    def worked_on(self, residents: IntArray) -> IntArray:
+        """Those of the dirty residents that are worked on now."""
+        working_set = self.working_set
+        if working_set is None:
+            return residents
+        return working_set.choose(residents, lambda waiting: self.by_priority(waiting, working_set.members))
 
     def by_bound(self, partitions: IntArray) -> IntArray:
         """The partitions by their bounds, the largest first."""

@@ -67,7 +67,7 @@ def visit_to(partitions: list[int]) -> tuple[IntArray, VisitReport]:
 
 
 def order_of(hybrid: Hybrid, target: Target) -> list[int]:
-    """Dirty partitions by their rank, as `SolveState.best` sorts them."""
+    """Dirty partitions by their rank, as `SolveState.by_priority` sorts them."""
     dirty = np.flatnonzero(target.dirty())
     return [int(p) for p in dirty[np.argsort(-hybrid.rank(target.bounds())[dirty], kind="stable")]]
 
@@ -160,10 +160,10 @@ def test_each_visit_of_exact_p_eva_is_the_one_that_the_rule_names(
     named: list[int] = []
     rank, after_visit = Hybrid.rank, Hybrid.after_visit
 
-    def expect(self: Hybrid, residual: FloatArray) -> FloatArray:
+    def expect(self: Hybrid, residual: FloatArray, resident: None = None) -> FloatArray:
         dirty = np.flatnonzero(self._target.dirty()).tolist()
         named.append(rule(members, {members[p] for p in visits[-1:]}, dirty, residual, self.value)[0])
-        return rank(self, residual)
+        return rank(self, residual, resident)
 
     def note(self: Hybrid, partitions: IntArray, report: VisitReport) -> None:
         visits.extend(partitions.tolist())

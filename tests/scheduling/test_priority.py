@@ -197,3 +197,13 @@ def test_joint_follows_residency_as_a_fresh_count_would() -> None:
         others = mass & ~np.eye(n, dtype=bool)
         share = (others & present[:, None]).sum(axis=0) / np.maximum(others.sum(axis=0), 1)
         np.testing.assert_allclose(joint.rank(level), (level / level.max()) ** 0.2 * (0.01 + share), rtol=1e-12)
+
+
+def test_only_what_counts_as_resident_brings_its_neighbours_forward() -> None:
+    bounds, level = Coupling(np.array([0, 1, 2, 3]), np.array([1, 2, 0]), np.ones(3)), np.ones(3)
+    joint = Joint(bounds, _view(np.array([True, False, False])))
+    usual = joint.rank(level)
+    other = joint.rank(level, np.array([False, False, True]))
+    assert np.argmax(usual) == 1, "0 reads 1"
+    assert np.argmax(other) == 0, "2 reads 0"
+    np.testing.assert_array_equal(joint.rank(level), usual)

@@ -1,4 +1,4 @@
-"""Where the cache holds all partitions, p-eva works on some of them until they have converged."""
+"""Where the cache holds many partitions, p-eva works on some of them until they have converged."""
 
 from __future__ import annotations
 
@@ -23,17 +23,31 @@ def first(partitions: Any) -> Any:
     return partitions
 
 
+def everything(partitions: int) -> Any:
+    """All are resident."""
+    return np.ones(partitions, np.bool_)
+
+
 def test_members_stay_until_they_are_clean_and_another_needs_their_place() -> None:
-    working = WorkingSet(80, most=64, threads=1)
+    working = WorkingSet(everything(80), most=64, threads=1)
     assert working.choose(np.arange(30), first).tolist() == list(range(10))
     assert working.choose(np.arange(4, 30), first).tolist() == list(range(4, 14))
     assert working.choose(np.array([8, 9, 20]), first).tolist() == [8, 9, 20]
     assert np.flatnonzero(working.members).tolist() == [*range(5, 14), 20]  # of the clean ones, 4 was the first
 
 
+def test_what_is_evicted_is_no_longer_a_member() -> None:
+    present = everything(80)
+    working = WorkingSet(present, most=64, threads=1)
+    working.choose(np.arange(30), first)
+    present[[0, 1]] = False  # clean by now
+    assert working.choose(np.arange(2, 30), first).tolist() == list(range(2, 12))
+    assert np.flatnonzero(working.members).tolist() == list(range(2, 12))
+
+
 @given(size=st.integers(1, 12), rounds=st.lists(st.sets(st.integers(0, 39), min_size=1), max_size=12), data=st.data())
 def test_some_are_always_worked_on_and_never_too_many(size: int, rounds: list[set[int]], data: st.DataObject) -> None:
-    working = WorkingSet(40, most=size, threads=6)
+    working = WorkingSet(everything(40), most=size, threads=6)
     for dirty in rounds:
         before = working.members.copy()
         urgency = np.array(data.draw(st.permutations(range(40))))
@@ -53,30 +67,39 @@ def test_some_are_always_worked_on_and_never_too_many(size: int, rounds: list[se
     [(64, 64, 2, 8), (289, 64, 2, 36), (1024, 64, 2, 64), (20, 64, 16, 20), (9, 4, 2, 4)],
 )
 def test_it_has_an_eighth_of_all_within_a_batch(partitions: int, most: int, threads: int, size: int) -> None:
-    working = WorkingSet(partitions, most, threads)
+    working = WorkingSet(everything(partitions), most, threads)
     working.choose(np.arange(partitions), first)
     assert working.members.sum() == size
 
 
 @pytest.mark.parametrize(
-    ("method", "holds_all", "batch", "confined"),
-    [("p-eva", True, 64, False), ("p-eva", False, 64, True), ("p-eva", True, 1, True), ("vi", True, 64, True)],
+    ("method", "partitions", "held", "batch", "confined"),
+    [
+        ("p-eva", 289, 289, 64, True),
+        ("p-eva", 289, 144, 64, True),
+        ("p-eva", 289, 143, 64, False),
+        ("p-eva", 9, 9, 64, True),
+        ("p-eva", 289, 289, 1, False),
+        ("vi", 289, 289, 64, False),
+    ],
 )
-def test_a_cache_that_does_not_hold_all_confines_the_work_itself(
-    method: str, holds_all: bool, batch: int, confined: bool
+def test_a_cache_of_few_partitions_confines_the_work_itself(
+    method: str, partitions: int, held: int, batch: int, confined: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout, choice = SimpleNamespace(holds_all=holds_all, batch_size=batch), SimpleNamespace(first=method)
-    plan: Any = SimpleNamespace(layout=layout, choice=choice)
-    assert (start._working_set(plan, 100) is None) == confined
+    monkeypatch.setattr(quotas, "cores", lambda: 2)
+    layout = SimpleNamespace(cache_bytes=10 * held, entries=np.full(partitions, 10), batch_size=batch)
+    plan: Any = SimpleNamespace(layout=layout, choice=SimpleNamespace(first=method))
+    assert (start._working_set(plan, everything(partitions)) is not None) == confined
 
 
-def test_a_cached_car_takes_fewer_backups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cache", ["100%", "80%"])
+def test_a_car_takes_fewer_backups(tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": (600, 600)}, partitions=256, device="cpu")
     monkeypatch.setattr(quotas, "cores", lambda: 1)  # so that each solve is the same each time
     backups = []
     for share in (working_sets._SHARE, 1):
         monkeypatch.setattr(working_sets, "_SHARE", share)
-        solution = ooc_mdp.solve(store, discount=0.9, epsilon=1e-3, cache="100%", device="cpu", method="p-eva")
+        solution = ooc_mdp.solve(store, discount=0.9, epsilon=1e-3, cache=cache, device="cpu", method="p-eva")
         assert solution.outcome.proved
         backups.append(solution.statistics.backups / store.n_states)
     assert backups[0] < 0.85 * backups[1]

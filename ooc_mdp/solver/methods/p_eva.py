@@ -1,7 +1,7 @@
 """P-EVA (Wingate 2004, figure 5.1) over bounds that are kept in memory, on the host's cores.
 
-    1. sweep p            the dirty residents with the largest bounds, up to a batch of them together; where all
-                          partitions are resident, those of the working set (`ooc_mdp.scheduling.working_set`)
+    1. sweep p            the dirty residents with the largest bounds, up to a batch of them together; where the cache
+                          holds many, those of the working set (`ooc_mdp.scheduling.working_set`)
     2. priority of p      measured at the values of all of them (`SolveState.record`)
     3. its dependents     raised by what changed, without reading them (`scheduling.residual_bounds`)
     4. the next p         residents first: they cost no transfer; then the absent partition of highest priority
@@ -39,9 +39,7 @@ def p_eva(s: SolveState) -> Steps:
         dirty = s.dirty()
         here = s.cache.present[dirty]
         if here.any():
-            residents = dirty[here]
-            worked_on = residents if s.working_set is None else s.working_set.choose(residents, s.by_priority)
-            batch = s.by_bound(worked_on)[: s.plan.layout.batch_size]
+            batch = s.by_bound(s.worked_on(dirty[here]))[: s.plan.layout.batch_size]
             with s.access(batch) as access:
                 limits = s.limits(batch, VISIT_SWEEPS, rough=bool(s.cache.present.all()))
                 visit = s.backend.relax(access.residents, limits)
