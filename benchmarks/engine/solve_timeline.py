@@ -45,6 +45,7 @@ import ooc_mdp
 from ooc_mdp.backends.cuda.tiles.backend import TiledBackend
 from ooc_mdp.backends.cuda.tiles.batch import TileBatch
 from ooc_mdp.scheduling.stager import Stager
+from ooc_mdp.scheduling.working_set import WorkingSet
 from ooc_mdp.solver.methods import p_eva_on_device
 from ooc_mdp.solver.state import SolveState
 from ooc_mdp.store import Store
@@ -57,7 +58,7 @@ HOST = {
     "host: begin a batch": (TiledBackend, "relax"),
     "host: wait for a report": (TileBatch, "report"),
     "host: record": (SolveState, "record"),
-    "host: choose": (p_eva_on_device, "_largest_bounds"),
+    "host: choose": (WorkingSet, "choose"),
     "host: begin loads": (p_eva_on_device, "_load"),
     "host: sweeps under way": (p_eva_on_device, "_load_until_done"),
     "host: wait for loads": (Stager, "wait"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.backends.base import Backend, Resident
 from ooc_mdp.errors import OptionsError
@@ -13,13 +12,11 @@ from ooc_mdp.model.facts import MAX_VALUE
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.statistics import SolveStatistics
 from ooc_mdp.model.table import Table
-from ooc_mdp.runtime import quotas
 from ooc_mdp.scheduling.cache import PartitionCache
 from ooc_mdp.scheduling.priority import SchedulerView, make_priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.scheduling.working_set import WorkingSet
 from ooc_mdp.solver.history import HistoryRecorder
 from ooc_mdp.solver.peers import NO_PEERS, Peers
 from ooc_mdp.solver.plan import SolvePlan
@@ -27,9 +24,6 @@ from ooc_mdp.solver.state import SolveState
 from ooc_mdp.solver.verify import from_original
 
 __all__ = ["start"]
-
-_MIN_HELD = 4
-"""Times as many partitions as the working set has: a cache of fewer confines the work itself."""
 
 
 def start(
@@ -88,25 +82,12 @@ def start(
         visited=visited,
         history=HistoryRecorder(cache.loads),
         peers=peers,
-        working_set=_working_set(plan, cache.present),
     )
     current.append(state)
     state.start_backend(values, None)
     state.see_values(values)
     target.believe_small_arrays()
     return state
-
-
-def _working_set(plan: SolvePlan, present: npt.NDArray[np.bool_]) -> WorkingSet | None:
-    """What p-eva confines its work to, where the cache does not; None where it does, or another method begins."""
-    layout = plan.layout
-    if plan.choice.first != "p-eva" or layout.batch_size == 1:
-        return None
-    working_set, held = (
-        WorkingSet(present, layout.batch_size, quotas.cores()),
-        layout.cache_bytes / layout.entries.mean(),
-    )
-    return working_set if held >= min(_MIN_HELD * working_set.size, present.size) else None
 
 
 def _initial_values(table: Table, sign: float) -> FloatArray | None:

@@ -32,7 +32,6 @@ from ooc_mdp.scheduling.priority import Priority
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.stager import Stager
 from ooc_mdp.scheduling.target import Target
-from ooc_mdp.scheduling.working_set import WorkingSet
 from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row_of
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.solver.peers import NO_PEERS, Peers
@@ -95,8 +94,6 @@ class SolveState:
     """bool [P]; swept or measured at least once: its states have the policy that the bounds are about."""
     history: HistoryRecorder
     peers: Peers = NO_PEERS
-    working_set: WorkingSet | None = None
-    """What is worked on for now; None: any of the residents."""
     trace: Trace | None = None
     note: Callable[[str], None] = lambda _: None
     """Told in a sentence what is worth knowing about the course of the solve."""
@@ -140,13 +137,6 @@ class SolveState:
         """
         rank = self.priority.rank(self.target.bounds(), resident)[partitions]
         return partitions[np.argsort(-rank, kind="stable")]
-
-    def worked_on(self, residents: IntArray) -> IntArray:
-        """Those of the dirty residents that are worked on now."""
-        working_set = self.working_set
-        if working_set is None:
-            return residents
-        return working_set.choose(residents, lambda waiting: self.by_priority(waiting, working_set.members))
 
     def by_bound(self, partitions: IntArray) -> IntArray:
         """The partitions by their bounds, the largest first."""

@@ -1,9 +1,8 @@
-"""Where the cache holds many partitions, p-eva works on some of them until they have converged."""
+"""P-eva works on some of the residents until they have converged."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,11 @@ from hypothesis import strategies as st
 
 import ooc_mdp
 from ooc_mdp.runtime import quotas
-from ooc_mdp.scheduling import working_set as working_sets
 from ooc_mdp.scheduling.working_set import WorkingSet
-from ooc_mdp.solver import start
+from ooc_mdp.solver.methods import p_eva
 
 
-def first(partitions: Any) -> Any:
+def first(partitions: Any, _: Any) -> Any:
     """Lower numbers are more urgent."""
     return partitions
 
@@ -29,7 +27,7 @@ def everything(partitions: int) -> Any:
 
 
 def test_members_stay_until_they_are_clean_and_another_needs_their_place() -> None:
-    working = WorkingSet(everything(80), most=64, threads=1)
+    working = WorkingSet(everything(80), 10)
     assert working.choose(np.arange(30), first).tolist() == list(range(10))
     assert working.choose(np.arange(4, 30), first).tolist() == list(range(4, 14))
     assert working.choose(np.array([8, 9, 20]), first).tolist() == [8, 9, 20]
@@ -38,7 +36,7 @@ def test_members_stay_until_they_are_clean_and_another_needs_their_place() -> No
 
 def test_what_is_evicted_is_no_longer_a_member() -> None:
     present = everything(80)
-    working = WorkingSet(present, most=64, threads=1)
+    working = WorkingSet(present, 10)
     working.choose(np.arange(30), first)
     present[[0, 1]] = False  # clean by now
     assert working.choose(np.arange(2, 30), first).tolist() == list(range(2, 12))
@@ -47,12 +45,12 @@ def test_what_is_evicted_is_no_longer_a_member() -> None:
 
 @given(size=st.integers(1, 12), rounds=st.lists(st.sets(st.integers(0, 39), min_size=1), max_size=12), data=st.data())
 def test_some_are_always_worked_on_and_never_too_many(size: int, rounds: list[set[int]], data: st.DataObject) -> None:
-    working = WorkingSet(everything(40), most=size, threads=6)
+    working = WorkingSet(everything(40), size)
     for dirty in rounds:
         before = working.members.copy()
         urgency = np.array(data.draw(st.permutations(range(40))))
         numbers = np.array(sorted(dirty))
-        chosen = working.choose(numbers, lambda p, u=urgency: p[np.argsort(u[p])])
+        chosen = working.choose(numbers, lambda p, _, u=urgency: p[np.argsort(u[p])])
         assert chosen.size > 0
         assert working.members.sum() <= size
         assert set(chosen.tolist()) == dirty & set(np.flatnonzero(working.members).tolist())
@@ -62,34 +60,21 @@ def test_some_are_always_worked_on_and_never_too_many(size: int, rounds: list[se
         assert all(urgency[p] < urgency[q] for p in taken for q in left_out)
 
 
-@pytest.mark.parametrize(
-    ("partitions", "most", "threads", "size"),
-    [(64, 64, 2, 8), (289, 64, 2, 36), (1024, 64, 2, 64), (20, 64, 16, 20), (9, 4, 2, 4)],
-)
-def test_it_has_an_eighth_of_all_within_a_batch(partitions: int, most: int, threads: int, size: int) -> None:
-    working = WorkingSet(everything(partitions), most, threads)
-    working.choose(np.arange(partitions), first)
-    assert working.members.sum() == size
+def test_one_of_all_partitions_confines_nothing() -> None:
+    working = WorkingSet(everything(5), 5)
+    assert working.choose(np.array([0, 3, 4]), first).tolist() == [0, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("method", "partitions", "held", "batch", "confined"),
-    [
-        ("p-eva", 289, 289, 64, True),
-        ("p-eva", 289, 144, 64, True),
-        ("p-eva", 289, 143, 64, False),
-        ("p-eva", 9, 9, 64, True),
-        ("p-eva", 289, 289, 1, False),
-        ("vi", 289, 289, 64, False),
-    ],
-)
-def test_a_cache_of_few_partitions_confines_the_work_itself(
-    method: str, partitions: int, held: int, batch: int, confined: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quotas, "cores", lambda: 2)
-    layout = SimpleNamespace(cache_bytes=10 * held, entries=np.full(partitions, 10), batch_size=batch)
-    plan: Any = SimpleNamespace(layout=layout, choice=SimpleNamespace(first=method))
-    assert (start._working_set(plan, everything(partitions)) is not None) == confined
+def test_what_waits_is_ranked_beside_the_members() -> None:
+    working, seen = WorkingSet(everything(9), 2), list[list[int]]()
+
+    def by_priority(waiting: Any, resident: Any) -> Any:
+        seen.append(np.flatnonzero(resident).tolist())
+        return waiting
+
+    working.choose(np.array([3, 5, 7]), by_priority)
+    working.choose(np.array([5, 7]), by_priority)
+    assert seen == [[], [3, 5]]
 
 
 @pytest.mark.parametrize("cache", ["100%", "80%"])
@@ -97,8 +82,8 @@ def test_a_car_takes_fewer_backups(tmp_path: Path, cache: str, monkeypatch: pyte
     store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": (600, 600)}, partitions=256, device="cpu")
     monkeypatch.setattr(quotas, "cores", lambda: 1)  # so that each solve is the same each time
     backups = []
-    for share in (working_sets._SHARE, 1):
-        monkeypatch.setattr(working_sets, "_SHARE", share)
+    for share in (p_eva._WORKED_ON, 1):
+        monkeypatch.setattr(p_eva, "_WORKED_ON", share)
         solution = ooc_mdp.solve(store, discount=0.9, epsilon=1e-3, cache=cache, device="cpu", method="p-eva")
         assert solution.outcome.proved
         backups.append(solution.statistics.backups / store.n_states)

@@ -42,27 +42,45 @@ def test_a_car_is_read_less_than_twice(
     assert solution.statistics.loads_per_partition <= most
 
 
-def test_a_batch_has_the_largest_bounds_and_is_shared_by_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(p_eva_on_device, "_BATCH_STATES", 40)
-    levels = np.array([1.0, 5.0, 3.0, 4.0, 2.0])
+@pytest.mark.parametrize(
+    ("states", "devices", "solvers", "size"), [(40, 1, 1, 4), (40, 1, 2, 2), (40, 2, 2, 4), (40, 2, 1, 8), (5, 1, 1, 2)]
+)
+def test_a_device_works_on_so_many_states_whoever_else_does(
+    states: int, devices: int, solvers: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(p_eva_on_device, "_WORKED_ON", states)
     state: Any = SimpleNamespace(
-        table=SimpleNamespace(facts=SimpleNamespace(partition_ptr=np.arange(0, 60, 10))),
-        by_bound=lambda p: p[np.argsort(-levels[p], kind="stable")],
-        peers=SimpleNamespace(count=1),
-        plan=SimpleNamespace(layout=SimpleNamespace(devices=1)),
-        under_way=[],
+        table=SimpleNamespace(n_partitions=20, n_states=200),
+        cache=SimpleNamespace(present=np.ones(20, np.bool_)),
+        peers=SimpleNamespace(count=solvers),
+        plan=SimpleNamespace(layout=SimpleNamespace(devices=devices)),
     )
-    everything = np.arange(5)
-    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
-    state.peers.count = 2
-    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3]
-    assert p_eva_on_device._largest_bounds(state, everything[:2]).tolist() == [0, 1]
-    state.peers.count = 1
-    state.under_way = [SimpleNamespace(access=SimpleNamespace(partitions=np.array([1, 3])))]
-    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [2, 4, 0, 1], "1 and 3 are under way"
-    state.under_way, state.peers.count = [], 2
-    state.plan.layout.devices = 2  # of a group, each of which sweeps as much as one
-    assert p_eva_on_device._largest_bounds(state, everything).tolist() == [1, 3, 2, 4]
+    assert p_eva_on_device._working_set(state).size == size
+
+
+@pytest.mark.parametrize(
+    ("partitions", "threads", "held", "batch", "size"),
+    [
+        (289, 2, 289, 64, 36),
+        (289, 2, 144, 64, 36),
+        (289, 2, 143, 64, 289),
+        (1024, 2, 1024, 64, 64),
+        (20, 16, 20, 64, 32),
+        (9, 2, 9, 4, 4),
+        (289, 2, 289, 1, 289),
+    ],
+)
+def test_a_cpu_works_on_an_eighth_where_its_cache_holds_half(
+    partitions: int, threads: int, held: int, batch: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "cores", lambda: threads)
+    layout = SimpleNamespace(cache_bytes=10 * held, entries=np.full(partitions, 10), batch_size=batch)
+    state: Any = SimpleNamespace(
+        table=SimpleNamespace(n_partitions=partitions),
+        cache=SimpleNamespace(present=np.ones(partitions, np.bool_)),
+        plan=SimpleNamespace(layout=layout),
+    )
+    assert p_eva._working_set(state).size == size
 
 
 class Beginning:
@@ -179,7 +197,8 @@ def test_a_solve_goes_on_where_news_made_clean_what_it_was_loading() -> None:
     dirty, present = np.ones(3, np.bool_), np.zeros(3, np.bool_)
     level = np.array([1.0, 3.0, 2.0])
     state: Any = SimpleNamespace(
-        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=2)),
+        table=SimpleNamespace(n_partitions=3),
+        plan=SimpleNamespace(layout=SimpleNamespace(batch_size=2, cache_bytes=1, entries=np.ones(3))),
         cache=SimpleNamespace(present=present),
         stager=Loading(present),
         target=SimpleNamespace(dirty=dirty.copy),

@@ -1,7 +1,7 @@
 """P-EVA (Wingate 2004, figure 5.1) over bounds that are kept in memory, on the host's cores.
 
     1. sweep p            the dirty residents with the largest bounds, up to a batch of them together; where the cache
-                          holds many, those of the working set (`ooc_mdp.scheduling.working_set`)
+                          holds many partitions, those of a working set (`ooc_mdp.scheduling.working_set`)
     2. priority of p      measured at the values of all of them (`SolveState.record`)
     3. its dependents     raised by what changed, without reading them (`scheduling.residual_bounds`)
     4. the next p         residents first: they cost no transfer; then the absent partition of highest priority
@@ -21,6 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_mdp.model.mdp import IntArray
+from ooc_mdp.runtime import quotas
+from ooc_mdp.scheduling.working_set import WorkingSet
 from ooc_mdp.solver.driver import Part, Steps
 from ooc_mdp.solver.state import SolveState
 
@@ -30,16 +32,24 @@ VISIT_SWEEPS = 5
 """Full sweeps of one visit at most; more of them work on values that neighbours are about to change."""
 MAX_DIRTY = 0.5
 """Share of the resident partitions that may be dirty while clean ones are evicted for what is read ahead."""
+_WORKED_ON = 8
+"""Of all partitions, one in so many is worked on,"""
+_MIN_WORKED_ON = 8
+"""at least so many, and two for each thread that sweeps."""
+_MIN_HELD = 4
+"""Times as many partitions as are worked on: a cache of fewer confines the work itself."""
 
 
 def p_eva(s: SolveState) -> Steps:
     """Visit dirty partitions by priority, resident ones first."""
+    working_set = _working_set(s)
     while True:
         yield from _fill_unused_room(s)
         dirty = s.dirty()
         here = s.cache.present[dirty]
         if here.any():
-            batch = s.by_bound(s.worked_on(dirty[here]))[: s.plan.layout.batch_size]
+            worked_on = working_set.choose(dirty[here], s.by_priority)
+            batch = s.by_bound(worked_on)[: s.plan.layout.batch_size]
             with s.access(batch) as access:
                 limits = s.limits(batch, VISIT_SWEEPS, rough=bool(s.cache.present.all()))
                 visit = s.backend.relax(access.residents, limits)
@@ -49,6 +59,15 @@ def p_eva(s: SolveState) -> Steps:
         elif dirty.size:
             _load(s, s.by_priority(dirty))
         yield
+
+
+def _working_set(s: SolveState) -> WorkingSet:
+    """What the work is confined to; all partitions where the cache holds few, which confines it itself."""
+    layout, n_partitions = s.plan.layout, s.table.n_partitions
+    size = min(layout.batch_size, max(n_partitions // _WORKED_ON, _MIN_WORKED_ON, 2 * quotas.cores()))
+    held = layout.cache_bytes / layout.entries.mean()
+    confines = layout.batch_size > 1 and held >= min(_MIN_HELD * size, n_partitions)
+    return WorkingSet(s.cache.present, size if confines else n_partitions)
 
 
 def _fill_unused_room(s: SolveState) -> Part:

@@ -1,4 +1,4 @@
-"""P-EVA on a device: asynchronous sweeps of the best dirty residents, loads of the best absent partitions beside them.
+"""P-EVA on a device: asynchronous sweeps of a working set, loads of the best absent partitions beside them.
 
     host      choose batch 2 ─▶ [ admit what was read, begin to read more ] ... ─▶ record batch 1 ─▶ choose batch 3
     device    rounds over dirty tiles of all partitions of batch 1 ....................... ─▶ rounds of batch 2 ........
@@ -22,17 +22,20 @@ from ooc_mdp.backends.base import Visit
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.model.solution import Outcome
 from ooc_mdp.scheduling.stager import READAHEAD
+from ooc_mdp.scheduling.working_set import WorkingSet
 from ooc_mdp.solver.driver import Steps
 from ooc_mdp.solver.methods.p_eva import MAX_DIRTY, VISIT_SWEEPS
 from ooc_mdp.solver.state import SolveState
 
 __all__ = ["p_eva_on_device"]
 
-_BATCH_STATES = 16_000_000
-"""States of a batch, about, for each device of a group, or of those of all solvers of a model, which has two of them:
-enough to keep a device busy, and no more, since what is swept while its neighbours still change is swept again. On 400
-million states, everything in memory and a proved error, one batch at a time of twice as many took 3.6 s, of as many 3.8
-s, of four times as many 5.5 s and of all dirty partitions 5.0 s."""
+_WORKED_ON = 16_000_000
+"""States that are worked on, about, for each device of a group, or by all solvers of a model together: enough to keep a
+device busy, and no more, since what is swept while its neighbours still change is swept again. A single pendulum of 100
+million states, everything in memory, was proved in 12 to 16 s with as many, and not within 20 s with two and four times
+as many (`benchmarks/notes/2026-11-gpu-engine.md`)."""
+_MIN_WORKED_ON = 2
+"""Partitions, where they are that large."""
 _MAX_READING = 0.125
 """Share of the cache for which clean partitions are evicted at a time. Partitions that are loaded together are swept
 with values that do not hold yet, and have evicted those whose values theirs will change: with twelve loads at a time
@@ -45,7 +48,7 @@ _POLL_SECONDS = 1e-4
 
 
 def p_eva_on_device(s: SolveState) -> Steps:
-    """Visit batches of dirty residents, the largest bounds first; ends where float64 changes nothing any more."""
+    """Visit batches of a working set of residents; ends where float64 changes nothing any more."""
     try:
         return (yield from _batches(s))
     finally:
@@ -54,7 +57,7 @@ def p_eva_on_device(s: SolveState) -> Steps:
 
 def _batches(s: SolveState) -> Steps:
     """Begin batches and record them; one may be under way between two steps."""
-    swept, changes = np.empty(0, np.int64), -1
+    swept, changes, working_set = np.empty(0, np.int64), -1, _working_set(s)
     while True:
         s.stager.collect()
         is_dirty = s.target.dirty()
@@ -63,7 +66,7 @@ def _batches(s: SolveState) -> Steps:
         idle = s.changes == changes
         if here.size and idle and np.isin(dirty, swept).all():
             return Outcome.PRECISION_LIMIT  # all that is dirty was swept just now, and no value changed
-        chosen = here if idle else _largest_bounds(s, here)
+        chosen = here if idle else working_set.choose(here, s.by_priority)
         if chosen.size:
             s.begin(chosen, _readers(s, chosen, is_dirty), VISIT_SWEEPS)
         _load(s, is_dirty)
@@ -79,18 +82,10 @@ def _batches(s: SolveState) -> Steps:
         yield
 
 
-def _largest_bounds(s: SolveState, here: IntArray) -> IntArray:
-    """As many of the residents as a batch should have; all in their own order where that is not too many.
-
-    Where it is, those that are not under way come first: bounds of the others will soon be lower.
-    """
-    sizes, most = np.diff(s.table.facts.partition_ptr), _BATCH_STATES * s.plan.layout.devices // s.peers.count
-    if sizes[here].sum() <= most:
-        return here
-    best = s.by_bound(here)
-    swept = np.isin(best, s.under_way[-1].access.partitions) if s.under_way else np.zeros(best.size, np.bool_)
-    best = np.concatenate([best[~swept], best[swept]])
-    return best[np.cumsum(sizes[best]) - sizes[best] < most]
+def _working_set(s: SolveState) -> WorkingSet:
+    """What the work is confined to, in partitions of mean size."""
+    n_partitions, states = s.table.n_partitions, _WORKED_ON * s.plan.layout.devices / s.peers.count
+    return WorkingSet(s.cache.present, max(_MIN_WORKED_ON, round(states * n_partitions / s.table.n_states)))
 
 
 def _readers(s: SolveState, swept: IntArray, dirty: npt.NDArray[np.bool_]) -> IntArray:
