@@ -111,6 +111,7 @@ _GRID = (
 _RANDOM = (
     Contender("ooc-mdp", "p-eva 100%"),
     Contender("ooc-mdp", "p-eva 25%"),
+    Contender("ooc-mdp", "auto 25%"),
     Contender("ooc-mdp", "vi 100%"),
     Contender("quantecon", "mpi:5", 8.0),
     Contender("quantecon", "mpi:10", 4.0),
