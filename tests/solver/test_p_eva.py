@@ -48,7 +48,7 @@ def test_a_car_is_read_less_than_twice(
 def test_a_device_works_on_so_many_states_whoever_else_does(
     states: int, devices: int, solvers: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(p_eva_on_device, "_WORKED_ON", states)
+    monkeypatch.setattr(p_eva_on_device, "_WORKING_SET_STATES", states)
     state: Any = SimpleNamespace(
         table=SimpleNamespace(n_partitions=20, n_states=200),
         cache=SimpleNamespace(present=np.ones(20, np.bool_)),

@@ -32,12 +32,12 @@ VISIT_SWEEPS = 5
 """Full sweeps of one visit at most; more of them work on values that neighbours are about to change."""
 MAX_DIRTY = 0.5
 """Share of the resident partitions that may be dirty while clean ones are evicted for what is read ahead."""
-_WORKED_ON = 8
-"""Of all partitions, one in so many is worked on,"""
-_MIN_WORKED_ON = 8
-"""at least so many, and two for each thread that sweeps."""
+_WORKING_SET_SHARE = 0.125
+"""Share of all partitions that the working set has,"""
+_MIN_WORKING_SET = 8
+"""but at least so many partitions, and two for each thread that sweeps."""
 _MIN_HELD = 4
-"""Times as many partitions as are worked on: a cache of fewer confines the work itself."""
+"""A cache that holds fewer than so many times the partitions of the working set confines the work by itself."""
 
 
 def p_eva(s: SolveState) -> Steps:
@@ -62,9 +62,9 @@ def p_eva(s: SolveState) -> Steps:
 
 
 def _working_set(s: SolveState) -> WorkingSet:
-    """What the work is confined to; all partitions where the cache holds few, which confines it itself."""
+    """The working set of this solve; all partitions where the cache is so small that it confines the work itself."""
     layout, n_partitions = s.plan.layout, s.table.n_partitions
-    size = min(layout.batch_size, max(n_partitions // _WORKED_ON, _MIN_WORKED_ON, 2 * quotas.cores()))
+    size = min(layout.batch_size, max(int(_WORKING_SET_SHARE * n_partitions), _MIN_WORKING_SET, 2 * quotas.cores()))
     held = layout.cache_bytes / layout.entries.mean()
     confines = layout.batch_size > 1 and held >= min(_MIN_HELD * size, n_partitions)
     return WorkingSet(s.cache.present, size if confines else n_partitions)

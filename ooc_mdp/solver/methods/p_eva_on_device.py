@@ -29,13 +29,13 @@ from ooc_mdp.solver.state import SolveState
 
 __all__ = ["p_eva_on_device"]
 
-_WORKED_ON = 16_000_000
-"""States that are worked on, about, for each device of a group, or by all solvers of a model together: enough to keep a
-device busy, and no more, since what is swept while its neighbours still change is swept again. A single pendulum of 100
+_WORKING_SET_STATES = 16_000_000
+"""States of the working set, about, for each device of a group; several solvers of a model share as many. That keeps a
+device busy, and more would be swept while their neighbours still change, and so swept again. A single pendulum of 100
 million states, everything in memory, was proved in 12 to 16 s with as many, and not within 20 s with two and four times
 as many (`benchmarks/notes/2026-11-gpu-engine.md`)."""
-_MIN_WORKED_ON = 2
-"""Partitions, where they are that large."""
+_MIN_WORKING_SET = 2
+"""Partitions of the working set at least, however large they are."""
 _MAX_READING = 0.125
 """Share of the cache for which clean partitions are evicted at a time. Partitions that are loaded together are swept
 with values that do not hold yet, and have evicted those whose values theirs will change: with twelve loads at a time
@@ -83,9 +83,9 @@ def _batches(s: SolveState) -> Steps:
 
 
 def _working_set(s: SolveState) -> WorkingSet:
-    """What the work is confined to, in partitions of mean size."""
-    n_partitions, states = s.table.n_partitions, _WORKED_ON * s.plan.layout.devices / s.peers.count
-    return WorkingSet(s.cache.present, max(_MIN_WORKED_ON, round(states * n_partitions / s.table.n_states)))
+    """The working set of this solve, counted in partitions of mean size, when the method begins."""
+    n_partitions, states = s.table.n_partitions, _WORKING_SET_STATES * s.plan.layout.devices / s.peers.count
+    return WorkingSet(s.cache.present, max(_MIN_WORKING_SET, round(states * n_partitions / s.table.n_states)))
 
 
 def _readers(s: SolveState, swept: IntArray, dirty: npt.NDArray[np.bool_]) -> IntArray:
