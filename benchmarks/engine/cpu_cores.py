@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any
 
 from common import measuring
-from cpu_versions import CASES, sizes_of
+from cpu_versions import CASES, LARGE_CASES, sizes_of
 from numba import njit
 
 import ooc_mdp
@@ -76,7 +76,7 @@ def one_of_each_core_first() -> list[int]:
 
 def gains(name: str, folder: Path, cores: list[int], counts: list[int], rounds: int, toy: bool) -> dict[str, Any]:
     """Solves of one case on each number of cores, and what they gain."""
-    case = CASES[name]
+    case = (CASES | LARGE_CASES)[name]
     parameters = case.table.small if toy else case.table.parameters
     path = folder / "-".join([case.table.problem, *(f"{key}{value}" for key, value in parameters.items())])
     if not path.exists():

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ class Case:
     table: Table
     request: dict[str, Any]
     """Arguments of `solve`."""
+
+    def of(self, **parameters: Any) -> Case:
+        """The same solve of a table with other parameters."""
+        return replace(self, table=replace(self.table, parameters=self.table.parameters | parameters))
 
 
 _GRIDWORLD = Table(
@@ -82,6 +86,12 @@ CASES = {
     "balance-22": Case(_BALANCE, {"discount": 0.9, "residual": 1e-4, "cache": "22%"}),
     "balance-22-proved": Case(_BALANCE, proved(0.9, 1e-3, "22%") | {"method": "p-eva"}),
 }
+LARGE_CASES = {
+    "gridworld-large-25": CASES["gridworld-25"].of(height=2500, width=2500),
+    "random-large-25": CASES["random-25"].of(states=2_000_000),
+    "car-large-25": CASES["car-25"].of(grid="3000,3000"),
+}
+"""Solves of half a minute, in which what is done between visits weighs little."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -89,7 +99,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, required=True, help="repository of the version to compare with")
-    parser.add_argument("--cases", default=",".join(CASES), help="of " + ", ".join(CASES))
+    parser.add_argument("--cases", default=",".join(CASES), help="of " + ", ".join(CASES | LARGE_CASES))
     parser.add_argument("--pairs", type=int, default=5, help="solves of each case by each version")
     parser.add_argument("--tables", type=Path, help="keep tables here, and take those that are there")
     parser.add_argument("--toy", action="store_true", help="tiny tables, to see that everything works")
@@ -158,7 +168,7 @@ class Version:
 
 def compare(name: str, versions: dict[str, Version], pairs: int, toy: bool) -> dict[str, Any]:
     """Pairs of solves of one case, and their ratios."""
-    case = CASES[name]
+    case = (CASES | LARGE_CASES)[name]
     parameters = case.table.small if toy else case.table.parameters
     tables = {version: asked.table(case.table, parameters) for version, asked in versions.items()}
     found: dict[str, list[dict[str, Any]]] = {version: [] for version in versions}
