@@ -250,6 +250,8 @@ class SolveOptions:
             raise OptionsError(NO_DEVICE_MEMORY)
         if self.exact_priorities and self.effective_method != "p-eva":
             raise OptionsError("exact priorities belong to the method p-eva; the others recompute none")
+        if self.method == "vi" and self.priority is not None:
+            raise OptionsError("--priority is of p-eva, and --method vi visits all partitions in turn; leave one out")
 
     def _check_unsteered(self, method: str) -> None:
         """Refuse what steers other methods than the one that the criterion has."""

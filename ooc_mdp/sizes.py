@@ -91,7 +91,7 @@ class CacheSize:
     def parse(cls, text: str | float) -> CacheSize:
         """Read a budget of a solve, "256MiB", "22%" or 0.22 (of the table); raises OptionsError.
 
-        A number without a unit is bytes; in a text one up to 100 is refused, since a percentage is meant.
+        A number without a unit is bytes; in a text one up to 100 is refused, since a share is meant.
         """
         if isinstance(text, float) and 0 < text <= 1:
             return cls(share=text)
@@ -103,12 +103,14 @@ class CacheSize:
             if not 0 < share <= 1:
                 raise OptionsError(f"a cache of {quote(text)} of the table: give a percentage above 0 and up to 100")
             return cls(share=share)
-        size = parse_bytes(text, "cache")
-        if isinstance(text, str) and size <= _LARGEST_PERCENTAGE and (bare := text.strip()).isdecimal():
+        bare = text.strip() if isinstance(text, str) else ""
+        if re.fullmatch(r"[0-9]*\.?[0-9]+", bare) and 0 < (number := float(bare)) <= _LARGEST_PERCENTAGE:
+            share, size = number if number >= 1 else 100 * number, math.floor(number)
             raise OptionsError(
-                f"a cache of {bare} is {size} bytes, which hold no partition; did you mean {bare}% of the table, or "
-                f"{bare}MiB? (for bytes, write {bare}B)"
+                f"a cache of {bare} is {counted(size, 'byte')}, which hold no partition; did you mean {share:.12g}% of "
+                f"the table, or {bare}MiB? (for bytes, write {bare}B)"
             )
+        size = parse_bytes(text, "cache")
         return cls(size=size)
 
     @classmethod

@@ -110,11 +110,17 @@ def test_a_cache_is_a_size_or_a_share_of_the_table() -> None:
     assert CacheSize.parse(22).resolve(1000, 300) == 22  # of Python, which has bytes as integers
 
 
-@pytest.mark.parametrize("bare", ["22", " 100 ", "1"])
+@pytest.mark.parametrize("bare", ["22", " 100 ", "2", "1.5"])
 def test_a_number_that_must_be_a_percentage_is_refused_with_what_was_meant(bare):
     number = str(bare).strip()
-    said = rf"a cache of {number} is {number} bytes, .*; did you mean {number}% of the table, or {number}MiB\?"
+    said = rf"a cache of {number} is {int(float(number))} bytes?, .*; did you mean {number}% of the table, or {number}MiB\?"
     with pytest.raises(OptionsError, match=said):
+        CacheSize.parse(bare)
+
+
+@pytest.mark.parametrize(("bare", "percentage"), [("0.22", "22%"), (".05", "5%"), ("1.0", "1%")])
+def test_a_share_without_a_percent_sign_is_refused_with_what_was_meant(bare, percentage):
+    with pytest.raises(OptionsError, match=rf"a cache of {bare} is [01] bytes?, .*; did you mean {percentage} of"):
         CacheSize.parse(bare)
 
 
@@ -148,6 +154,7 @@ def test_a_share_is_a_number() -> None:
         ({"method": "magic"}, "unknown method 'magic'; there are auto, vi, p-eva, policy-iteration"),
         ({"priority": "h3"}, "unknown priority 'h3'"),
         ({"method": "vi", "priority": "exact-h2"}, "exact priorities belong to the method p-eva"),
+        ({"method": "vi", "priority": "h1"}, "--priority is of p-eva, and --method vi visits all partitions"),
         ({"method": "vi", "sweeps_per_visit": 0}, "sweeps per visit is 0; give at least 1"),
         ({"sweeps_per_visit": 8}, "are those of the method vi"),
         ({"device_memory": 0}, "device memory: a size of 0 bytes cannot hold anything; give a positive one"),

@@ -2,7 +2,7 @@
 
 ended in its trial  ─▶  what it took
 finite horizon      ─▶  at most a pass for each stage
-value iteration     ─▶  at most what the discount says
+value iteration     ─▶  at most what the discount says, where no step takes less than a unit of time
 other methods       ─▶  least and most of the recorded solves that are most like it
 """
 
@@ -41,7 +41,8 @@ def expected_work(table: Table, options: SolveOptions, trial: Solution) -> Expec
     """From the trial, where it ended the solve; from the stages, or the discount of value iteration; else from
     recorded solves.
 
-    None where nothing is known: other criteria, exact priorities, caches smaller than those of recorded solves.
+    None where nothing is known: other criteria, exact priorities, caches smaller than those of recorded solves; value
+    iteration of tables with shorter steps, of which the discount says little.
 
     Parameters
     ----------
@@ -58,6 +59,8 @@ def expected_work(table: Table, options: SolveOptions, trial: Solution) -> Expec
     if options.question.name != "discounted" or options.exact_priorities:
         return None
     if options.effective_method == "vi":
+        if table.facts.duration_range[:, 0].min() < 1.0:
+            return None
         return _of_value_iteration(table, options, cache)
     p = table.n_partitions
     return _of_recorded_solves((table.facts.coupling.mass.size - p) / p, cache, options.discount)

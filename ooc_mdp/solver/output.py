@@ -326,10 +326,11 @@ class Output:
         except CommittedError:
             raise
         except BaseException as error:
-            if self._keep(take) and isinstance(error, StoreError):
-                raise StoreError(
-                    f"{error}; what was solved is kept in the checkpoint: then go on with --resume"
-                ) from error
+            kept = self._keep(take)
+            if isinstance(error, StoreError):
+                then = "what was solved is kept in the checkpoint: then go on with --resume"
+                lost = "there is no room for a checkpoint either, so that what was solved is lost"
+                raise StoreError(f"{error}; {then if kept else lost}") from error
             raise
         remove_checkpoint(checkpoint_path(self.path))
         return solution if solution.stages is None else replace(solution, stages=stored_stages(self.path))

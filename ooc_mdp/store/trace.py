@@ -16,7 +16,6 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -183,9 +182,11 @@ class Trace:
     ) -> None:
         if error is None:
             self.close()
-        else:
-            with suppress(StoreError):  # what went wrong first is to be said
-                self._end()
+            return
+        try:
+            self._end()
+        except StoreError as cut_off:
+            error.add_note(str(cut_off))  # what went wrong first is to be said first
 
     def _write(self, line: str) -> None:
         content = line.encode()

@@ -46,6 +46,13 @@ def test_value_iteration_takes_at_most_the_sweeps_that_the_discount_says(table):
     assert solved.statistics.loads_per_partition <= few.passes[2]
 
 
+def test_of_value_iteration_with_short_steps_nothing_is_known():
+    """A step of a hundredth of a unit of time multiplies the error by the hundredth root of the discount only."""
+    car = ooc_mdp.open_problem("mountain-car", {"grid": "20,20"}, partitions=4)
+    assert car.facts.duration_range[:, 0].min() < 1
+    assert expected_work(car, VI, with_cache(car, 0.5)) is None
+
+
 def test_a_cache_that_holds_the_table_loads_it_once(table):
     found = expected_work(table, VI, with_cache(table, 1.0))
     assert found[:2] == ((1.0, 1.0, 1.0), (1.0, 15.0, 15.0))

@@ -99,7 +99,8 @@ def hit_rate_section(history: SolveHistory | None) -> Section:
     """Hits over accesses, so far and lately; partitions that are resident and dirty."""
     title, source = (
         "Cache",
-        "Data: the history of the result; hit rate, and partitions in the cache and above the target.",
+        "Data: the history of the result; hit rate of visits (auxiliary accesses of exact priorities are not among them), "
+        "and partitions in the cache and above the target.",
     )
     if history is None or history.seconds.size < 2:
         return Section(title, source, (_NO_HISTORY if history is None else "The history has a single row.",))
@@ -107,7 +108,7 @@ def hit_rate_section(history: SolveHistory | None) -> Section:
     window = max(1, hits.size // 50)
     before = np.maximum(np.arange(hits.size) - window, 0)
     rows = every(hits.size, _MOST_ROWS)
-    rate = new_figure(HALF, 260, x_axis_label="seconds of work", y_range=(0, 1), title="Hit rate", name="hit-rate")
+    rate = new_figure(HALF, 260, x_axis_label="seconds of work", y_range=(0, 1), title="Hit rate of visits", name="hit-rate")
     seconds = history.seconds[rows]
     lately = _ratio(hits - hits[before], accesses - accesses[before])[rows]
     rate.line(seconds, lately, color=GREY, legend_label="lately")
