@@ -15,6 +15,8 @@ from ooc_mdp.cli import kernels, measuring, planning, problems, reports, results
 from ooc_mdp.cli.application import app
 from ooc_mdp.errors import OocMdpError, system_remedy
 from ooc_mdp.quoting import printable, shorten
+from ooc_mdp.runtime.memory import address_space_limit
+from ooc_mdp.sizes import format_bytes
 
 __all__ = ["main"]
 
@@ -62,14 +64,24 @@ def main() -> None:
     except OocMdpError as error:
         _fail("; ".join([str(error), *getattr(error, "__notes__", [])]), 2)
     except OSError as error:
-        remedy = system_remedy(error)
-        _fail(f"the system reports: {error}" + ("" if remedy is None else f"; {remedy}"), 2)
+        remedies = [remedy for remedy in (system_remedy(error), _of_limited_addresses()) if remedy is not None]
+        _fail("; ".join([f"the system reports: {error}", *remedies]), 2)
     except MemoryError as error:
         remedy = "lower --cache (solve), or --partition-size and --threads (convert, generate)"
-        _fail(f"out of memory ({error or 'no details'}); {remedy}", 2)
+        _fail(f"out of memory ({str(error) or 'no details'}); {_of_limited_addresses() or remedy}", 2)
     except _Interrupted as interrupt:
         left = getattr(interrupt, "__notes__", ["nothing half-written was left behind"])
         _fail("; ".join(["interrupted", *left]), 1)
+
+
+def _of_limited_addresses() -> str | None:
+    """What to do where a limit leaves this process few addresses; None where there is no such limit."""
+    limit = address_space_limit()
+    if limit is None:
+        return None
+    return (
+        f"this process is limited to {format_bytes(limit)} of addresses, libraries and stacks included: raise ulimit -v"
+    )
 
 
 def _fail(message: str, status: int) -> None:

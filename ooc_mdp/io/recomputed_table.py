@@ -25,6 +25,7 @@ from ooc_mdp.io.conversion.write_store import Progress
 from ooc_mdp.io.first_pass import TableDescription, first_pass, summarise
 from ooc_mdp.io.problem_labels import ProblemAnnotations
 from ooc_mdp.model.annotations import Annotations
+from ooc_mdp.model.grid_variables import with_grid_variables
 from ooc_mdp.model.mdp import IntArray, Rows, joined_rows
 from ooc_mdp.model.partition import PartitionTable
 from ooc_mdp.model.state_order import GridOrder, StateOrder
@@ -92,8 +93,9 @@ class RecomputedTable(Table):
 
     @property
     def annotations(self) -> Annotations:
-        """The labels of the problem."""
-        return ProblemAnnotations(self.problem)
+        """The labels of the problem, and the axes of a grid as variables."""
+        geometry = self.facts.attributes.get("geometry")
+        return with_grid_variables(ProblemAnnotations(self.problem), geometry, self.n_states)
 
     def load_code(self) -> None:
         """Load the loops that compare a table with the first pass; those of the problem were called by that."""

@@ -294,9 +294,8 @@ class _Parser:
         """The refusal of a name that is none of the model's."""
         labels, variables = listed(self.names.labels), listed(list(self.names.variables))
         there = [f"{what}s {names}" for what, names in (("label", labels), ("variable", variables)) if names]
-        return self.located(
-            found, f"there is no {kind} {quote(found.text)}; there are: {', and '.join(there) or 'none'}"
-        )
+        known = ", and ".join(there) or "none: they come with a model's file, or from_arrays(labels=..., variables=...)"
+        return self.located(found, f"there is no {kind} {quote(found.text)}; there are: {known}")
 
     def located(self, found: _Name, message: str) -> OptionsError:
         """What is wrong with a name."""

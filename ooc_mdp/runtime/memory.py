@@ -9,6 +9,7 @@ from ooc_mdp.runtime.quotas import memory_left
 
 __all__ = [
     "KEPT_PER_THREAD",
+    "address_space_limit",
     "available_bytes",
     "keep_freed_buffers",
     "peak_bytes",
@@ -66,8 +67,24 @@ def peak_bytes() -> int:
 
 def available_bytes() -> int | None:
     """Bytes of RAM that this process could have without swapping; None where the system does not report it."""
-    left = [of for of in (_kibibytes("/proc/meminfo", "MemAvailable:"), memory_left()) if of is not None]
-    return min(left, default=None)
+    found = _kibibytes("/proc/meminfo", "MemAvailable:"), memory_left(), _address_space_left()
+    return min((left for left in found if left is not None), default=None)
+
+
+def address_space_limit() -> int | None:
+    """Bytes of addresses that this process may have (`ulimit -v`); None where there is no limit."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _address_space_left() -> int | None:
+    """Of that limit; None where there is none, or the system does not say what is in use."""
+    limit, used = address_space_limit(), _kibibytes("/proc/self/status", "VmSize:")
+    return None if limit is None or used is None else max(0, limit - used)
 
 
 def _kibibytes(path: str, name: str) -> int | None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ooc_mdp.errors import StoreError
 from ooc_mdp.events import Watcher
 from ooc_mdp.model.annotations import Annotations
+from ooc_mdp.model.grid_variables import with_grid_variables
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.model.partition import PartitionTable, RawField, RawPartition
 from ooc_mdp.model.state_order import GridOrder
@@ -142,8 +143,14 @@ class Store(Table):
 
     @cached_property
     def annotations(self) -> Annotations:
-        """Labels and reward models; raises DamagedStoreError where they are not those that were written."""
-        return open_annotations(self.path, self.fingerprint, self.n_states, self.n_rows)
+        """Labels and reward models, and variables of states, of which the axes of a grid are some.
+
+        Raises
+        ------
+        DamagedStoreError : they are not those that were written.
+        """
+        found = open_annotations(self.path, self.fingerprint, self.n_states, self.n_rows)
+        return with_grid_variables(found, self.facts.attributes.get("geometry"), self.n_states)
 
     @property
     def uuid(self) -> str:

@@ -42,6 +42,38 @@ def test_a_control_problem_has_its_goal_initial_state_and_boundary(tmp_path: Pat
     assert store.check().valid
 
 
+@pytest.mark.parametrize("virtual", [False, True])
+def test_the_axes_of_a_grid_are_variables(tmp_path: Path, virtual: bool):
+    (tmp_path / "cart.py").write_text(PROBLEM)
+    store = ooc_mdp.generate(tmp_path / "cart.py", tmp_path / "s", {"grid": "5,3"}, virtual=virtual, partitions=2)
+    known = store.annotations
+    assert {name: (v.type, v.low, v.high) for name, v in known.variables.items()} == {
+        "x": ("double", 0.0, 1.0),
+        "y": ("double", 0.0, 1.0),
+    }
+    assert known.values("x", 0, 15).tolist() == np.repeat([0, 0.25, 0.5, 0.75, 1], 3).tolist()
+    assert known.values("y", 4, 8).tolist() == [0.5, 1.0, 0.0, 0.5]
+    asked = [ooc_mdp.solve(store, Reachability(goal, within=3)).values for goal in ("goal", "x > 0.75")]
+    np.testing.assert_array_equal(*asked)
+    assert 0 < asked[0].mean() < 1
+    with pytest.raises(OptionsError, match="there is no variable 'z'; there are: labels .* and variables x, y"):
+        ooc_mdp.solve(store, Reachability("z > 1"))
+
+
+def test_a_model_without_names_tells_where_they_come_from():
+    model = ooc_mdp.from_arrays(np.eye(3)[None], np.ones((3, 1)))
+    with pytest.raises(OptionsError, match=r"there are: none: .*from_arrays\(labels="):
+        ooc_mdp.solve(model, Reachability("done"))
+
+
+def test_an_initial_state_lies_on_the_axes(tmp_path: Path):
+    (tmp_path / "cart.py").write_text(PROBLEM.replace("(0.26, 0.9)", "(0.26, 1.9)"))
+    with pytest.raises(
+        OptionsError, match=r"initial_state \(0.26, 1.9\) has y = 1.9, and the axis reaches from 0 to 1"
+    ):
+        ooc_mdp.generate(tmp_path / "cart.py", tmp_path / "s", {"grid": "5,3"})
+
+
 def test_a_periodic_axis_has_no_boundary(tmp_path: Path):
     store = ooc_mdp.generate("single-pendulum", tmp_path / "s", {"grid": "9,7"}, partitions=2)
     index = np.array(np.unravel_index(where(store, "init"), (9, 7))).T.tolist()

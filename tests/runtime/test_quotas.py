@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from ooc_mdp.cli import entry
 from ooc_mdp.runtime import memory, quotas
 
 
@@ -94,3 +97,30 @@ def test_plans_know_what_is_left_to_the_group(monkeypatch: pytest.MonkeyPatch) -
     assert memory.available_bytes() == 12_345
     monkeypatch.setattr(memory, "memory_left", lambda: None)
     assert (memory.available_bytes() or 0) != 12_345
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system says how many addresses are in use")
+def test_a_limit_of_addresses_leaves_less_memory():
+    """In a process of its own, whose limit cannot be taken back."""
+    code = (
+        "import resource; from ooc_mdp.runtime.memory import address_space_limit, available_bytes\n"
+        "limit = 8 << 30; resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "assert address_space_limit() == limit; assert 0 < available_bytes() < limit - (64 << 20)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("no shared object")])
+def test_a_limit_of_addresses_is_named_where_memory_ends(error, monkeypatch, capsys):
+    monkeypatch.setattr(entry, "app", lambda: raise_(error))
+    monkeypatch.setattr(entry, "address_space_limit", lambda: 600 << 20)
+    with pytest.raises(SystemExit):
+        entry.main()
+    assert (
+        "is limited to 600.0 MiB of addresses, libraries and stacks included: raise ulimit -v"
+        in capsys.readouterr().err
+    )
+
+
+def raise_(error: Exception) -> None:
+    raise error

@@ -103,6 +103,12 @@ class ControlProblem:
             raise OptionsError(f"problem {self.name!r}: default_grid {self.default_grid} has not {d} numbers")
         if self.initial_state is not None and len(self.initial_state) != d:
             raise OptionsError(f"problem {self.name!r}: initial_state {self.initial_state} has not {d} numbers")
+        for axis, x in zip(self.axes, self.initial_state or (), strict=False):
+            if not axis.periodic and not axis.low <= x <= axis.high:
+                raise OptionsError(
+                    f"problem {self.name!r}: initial_state {self.initial_state} has {axis.name} = {x:g}, and the axis "
+                    f"reaches from {axis.low:g} to {axis.high:g}; move it inside, or make the axis longer"
+                )
         if not (0 < self.max_step <= self.max_duration < math.inf):
             raise OptionsError(
                 f"problem {self.name!r}: max_step {self.max_step} and max_duration {self.max_duration} are not "

@@ -108,7 +108,9 @@ def hit_rate_section(history: SolveHistory | None) -> Section:
     window = max(1, hits.size // 50)
     before = np.maximum(np.arange(hits.size) - window, 0)
     rows = every(hits.size, _MOST_ROWS)
-    rate = new_figure(HALF, 260, x_axis_label="seconds of work", y_range=(0, 1), title="Hit rate of visits", name="hit-rate")
+    rate = new_figure(
+        HALF, 260, x_axis_label="seconds of work", y_range=(0, 1), title="Hit rate of visits", name="hit-rate"
+    )
     seconds = history.seconds[rows]
     lately = _ratio(hits - hits[before], accesses - accesses[before])[rows]
     rate.line(seconds, lately, color=GREY, legend_label="lately")
