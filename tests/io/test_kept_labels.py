@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,57 @@ def test_a_wrong_line_of_labels_is_refused(tmp_path: Path, text: str, line: int,
     with pytest.raises(ooc_mdp.InputError, match=message or "its last state is 3") as caught:
         ooc_mdp.convert(path, tmp_path / "s")
     assert message is None or caught.value.line == line
+
+
+LABEL_LINE = 'a line that names the labels, such as `0="init" 1="goal"`, is expected'
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ('0="init" 2="ok" 2="bad"', "label number 2 is named twice"),
+        ('0="init" 2="ok" 3="ok"', 'label "ok" is named twice'),
+        ('0="init" 2="ok', "'2=\"ok' is not understood in the line that names the labels"),
+        ('0="init" ok 2="good"', "'ok' is not understood"),
+        ('0="init", 2="good"', "',' is not understood"),
+        ("0: 0", "'0: 0' is not understood"),
+        ("init ok", "'init ok' is not understood"),
+        ('0="in\x1bit" 1="in\x1bit"', r'label "in\x1bit" is named twice'),
+    ],
+)
+def test_a_malformed_line_of_label_names_is_refused(tmp_path: Path, header: str, message: str):
+    path = written(tmp_path / "m.tra", TRA)
+    lab = written(tmp_path / "m.lab", f"{header}\n0: 0\n1: 2\n")
+    with pytest.raises(ooc_mdp.InputError, match=re.escape(message)) as caught:
+        ooc_mdp.convert(path, tmp_path / "s")
+    assert (caught.value.path, caught.value.line) == (str(lab), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", 1, f"the file is empty; {LABEL_LINE}"),
+        ("\n", 1, f"nothing but blank lines and comments; {LABEL_LINE}"),
+        ("\n \n# none\n", 3, f"nothing but blank lines and comments; {LABEL_LINE}"),
+    ],
+)
+def test_a_file_of_labels_that_is_empty_is_refused(tmp_path: Path, text: str, line: int, message: str):
+    path = written(tmp_path / "m.tra", TRA)
+    lab = written(tmp_path / "m.lab", text)
+    with pytest.raises(ooc_mdp.InputError, match=re.escape(message)) as caught:
+        ooc_mdp.convert(path, tmp_path / "s")
+    assert (caught.value.path, caught.value.line) == (str(lab), line)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_labels_are_read_after_comments_and_with_any_line_ends(tmp_path: Path, end: str):
+    path = written(tmp_path / "m.tra", TRA)
+    names = ['0="init"', '1="deadlock"', '12="all (done) = 1"', *(f'{100 + i}="label {i}"' for i in range(2000))]
+    lines = ["\ufeff# Labels", "", f"{' '.join(names)} ", "# states", "0: 0 ", "1: 12 2099", ""]
+    (tmp_path / "m.lab").write_bytes(end.join(lines).encode())
+    store = ooc_mdp.convert(path, tmp_path / "s")
+    assert len(store.annotations.labels) == len(names)
+    assert [states(store, name) for name in ("init", "deadlock", "all (done) = 1", "label 1999")] == [[0], [], [1], [1]]
 
 
 def test_umb_labels_initial_states_and_reward_structures_are_kept(tmp_path: Path):

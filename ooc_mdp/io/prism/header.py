@@ -10,7 +10,7 @@ This module knows no transitions and no rewards.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ooc_mdp.errors import InputError
@@ -19,7 +19,7 @@ from ooc_mdp.io.text.errors import Field, diagnose_fields, encoding_error, error
 from ooc_mdp.io.text.file import TextFile
 from ooc_mdp.io.text.source import iter_lines
 
-__all__ = ["Header", "read_header"]
+__all__ = ["Header", "first_text", "read_header"]
 
 _LOOK = 1 << 14
 _TYPE = re.compile(r"# ?transitions ?\((\w+)\)", re.IGNORECASE)
@@ -53,9 +53,28 @@ def read_header(file: TextFile, allowed: Sequence[Sequence[Field]], what: str) -
     ------
     InputError : there is no such line, or a count is not a number or negative.
     """
+    header = Header()
+    header.at, header.end, text = first_text(file, what, lambda comment: _read_comment(header, comment))
+    header.counts = _counts(file, header.at, text, allowed, what)
+    return header
+
+
+def first_text(
+    file: TextFile, what: str, on_comment: Callable[[str], None] = lambda comment: None
+) -> tuple[int, int, str]:
+    """The offset, the end and the text of the first line that is neither blank nor a comment.
+
+    Parameters
+    ----------
+    what : what is expected there, for messages.
+    on_comment : called with each comment and blank line before it.
+
+    Raises
+    ------
+    InputError : there is no such line, or it is not UTF-8 text.
+    """
     if file.size == 0:
         raise InputError(file.path, f"the file is empty; {what} is expected", 1)
-    header = Header()
     for offset, buffer in iter_lines(file, 0, file.size, _LOOK):
         at = offset
         for raw in buffer.tobytes().split(b"\n")[:-1]:
@@ -67,10 +86,8 @@ def read_header(file: TextFile, allowed: Sequence[Sequence[Field]], what: str) -
                 raise error_at(file, at, error)
             text = line.decode("utf-8").strip()
             if text and not text.startswith("#"):
-                header.counts = _counts(file, at, text, allowed, what)
-                header.at, header.end = at, min(file.size, at + len(raw) + 1)
-                return header
-            _read_comment(header, text)
+                return at, min(file.size, at + len(raw) + 1), text
+            on_comment(text)
             at += len(raw) + 1
     raise error_at(file, file.size - 1, f"nothing but blank lines and comments; {what} is expected")
 
