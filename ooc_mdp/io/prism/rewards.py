@@ -26,9 +26,9 @@ from ooc_mdp.io.prism.header import read_header
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import ReadOptions
 from ooc_mdp.io.text.columns import column_table
-from ooc_mdp.io.text.errors import Field, error_at
+from ooc_mdp.io.text.errors import Field, error_at, negative_state
 from ooc_mdp.io.text.file import TextFile
-from ooc_mdp.io.text.source import Table, first_lines, iter_lines
+from ooc_mdp.io.text.source import Table, first_lines, iter_lines, truncate_table
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import printable, quote, shorten
 from ooc_mdp.runtime.compiled import loop
@@ -110,6 +110,7 @@ class RewardFile:
         kind = _kind(file, dtmc)
         self.transitions = kind.transitions
         self._dtmc = dtmc
+        self._n_states = counts[0]
         self._fields = kind.fields
         what = f"a header `{' '.join(field.name.removeprefix('number of ') for field in kind.counts)}`"
         header = read_header(file, (kind.counts,), what)
@@ -162,11 +163,10 @@ class RewardFile:
         return self.file.size
 
     def _entries(self, first: int, end: int, last: bool) -> Table:
+        """The entries of states first..end - 1, up to the first that is malformed or misplaced, which is the error."""
         begin = self._begin if first == 0 else self._offset(first)
         stop = self.file.size if last else self._offset(end)
         table, _ = column_table(self.file, begin, max(begin, stop), self._fields)
-        if table.error is not None:
-            raise table.error
         if self._dtmc and self.transitions:
             table = replace(table, ints=np.insert(table.ints, 1, 0, axis=0))
         states = table.ints[0]
@@ -176,11 +176,24 @@ class RewardFile:
             same = np.diff(states) == 0
             wrong[1:] |= same & (np.diff(table.ints[1]) < 0)
         for i in np.flatnonzero(wrong)[:1].tolist():
-            what = f"state {states[i]} is out of order or range; entries must be ordered by state, then choice"
-            raise error_at(self.file, int(table.offsets[i]), what)
+            table = truncate_table(table, i, error_at(self.file, int(table.offsets[i]), self._misplaced(table, i)))
         with self._lock:
             self._found[first] = states.size
         return table
+
+    def _misplaced(self, table: Table, i: int) -> str:
+        """The message for an entry that is out of range or out of order."""
+        state = int(table.ints[0, i])
+        if state < 0:
+            return negative_state(state)
+        if state >= self._n_states:
+            return f"state {state} does not exist: there are {self._n_states} states, 0..{self._n_states - 1}"
+        place, after = f"state {state}", ""
+        if i and table.ints[0, i - 1] == state:
+            place, after = f"choice {table.ints[1, i]} of {place}", f": it comes after choice {table.ints[1, i - 1]}"
+        elif i and table.ints[0, i - 1] > state:
+            after = f": it comes after state {table.ints[0, i - 1]}"
+        return f"{place} is out of order{after}; entries must be ordered by state, then choice"
 
     def state_rewards(self, first: int, end: int, last: bool) -> FloatArray:
         """float64 [end - first]: r(s) of a .srew file, 0 where it has no entry."""
@@ -188,6 +201,8 @@ class RewardFile:
         states = table.ints[0]
         for i in (np.flatnonzero(np.diff(states) == 0) + 1)[:1].tolist():
             raise error_at(self.file, int(table.offsets[i]), f"state {states[i]} has two rewards; keep one")
+        if table.error is not None:
+            raise table.error
         rewards = np.zeros(end - first)
         rewards[states - first] = table.floats[0]
         return rewards
@@ -196,6 +211,13 @@ class RewardFile:
         """float64 [nnz]: r(s,k,s') of a .trew file, 0 where it has no entry; the rows must be sorted."""
         table = self._entries(first, end, last)
         states, choices, targets = (np.ascontiguousarray(column) for column in table.ints)
+        rewards = np.zeros(raw.successors.size)
+        values = np.ascontiguousarray(table.floats[0])
+        successors = np.ascontiguousarray(raw.successors)
+        bad = _place(raw.action_ptr, raw.successor_ptr, successors, first, states, choices, targets, values, rewards)
+        if bad >= 0:
+            why = f"there is no transition {states[bad]} {choices[bad]} {targets[bad]} to pay this reward on"
+            raise error_at(self.file, int(table.offsets[bad]), why)
         keys: list[IntArray] = [targets, choices, states]
         order = np.lexsort(keys)
         twice = np.ones(max(states.size - 1, 0), np.bool_)
@@ -204,13 +226,8 @@ class RewardFile:
         for i in order[1:][twice][:1].tolist():
             why = f"transition {states[i]} {choices[i]} {targets[i]} has two rewards; keep one"
             raise error_at(self.file, int(table.offsets[i]), why)
-        rewards = np.zeros(raw.successors.size)
-        values = np.ascontiguousarray(table.floats[0])
-        successors = np.ascontiguousarray(raw.successors)
-        bad = _place(raw.action_ptr, raw.successor_ptr, successors, first, states, choices, targets, values, rewards)
-        if bad >= 0:
-            why = f"there is no transition {states[bad]} {choices[bad]} {targets[bad]} to pay this reward on"
-            raise error_at(self.file, int(table.offsets[bad]), why)
+        if table.error is not None:
+            raise table.error
         return rewards
 
     def check_totals(self) -> None:
