@@ -114,7 +114,7 @@ class RewardToGoal:
             "NAME",
         ),
     )
-    borrowed: ClassVar[tuple[str, ...]] = ("goal", "sense", "reachable")
+    borrowed: ClassVar[tuple[str, ...]] = ("goal", "sense", "reachable", "avoid", "within")
 
     def __post_init__(self) -> None:
         check_expression("goal", self.goal)
@@ -133,12 +133,18 @@ class RewardToGoal:
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
-        """Each flag is a parameter; a goal is needed."""
+        """Each flag is a parameter, but for those of probabilities alone; a goal is needed."""
         if "goal" not in given:
             raise OptionsError(
                 "--reward names the rewards, and nothing says what is asked of them; add --goal EXPR, --total or "
                 "--discount D"
             )
+        for name in ("avoid", "within"):
+            if name in given:
+                raise OptionsError(
+                    f"a reward until a goal has no --{name}; leave it out, or leave out --reward, which asks for the "
+                    f"probability to reach the goal"
+                )
         return cls(**given)
 
     @classmethod

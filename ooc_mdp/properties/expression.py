@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import operator
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,8 @@ __all__ = ["StateNames", "check_expression", "states_where"]
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _TOKEN = re.compile(rf'\s*(?:"([^"]*)"|([A-Za-z_][A-Za-z0-9_.\-]*)|({_NUMBER})|(<=|>=|!=|[!&|()=<>+*\-]))')
+_PRISM = re.compile(r'\s*([PR])(?:\{"([^"]+)"\})?(max|min)?\s*=\s*\?\s*\[\s*F\b(?:<=([0-9]+))?\s*([^\[\]]*\S)\s*\]\s*')
+"""A property of PRISM: Pmax=? [F<=3 goal], R{"steps"}min=? [F goal]."""
 _DEEPEST = 100
 """Parentheses and negations in each other."""
 _DIGITS = 18
@@ -352,4 +355,20 @@ def check_expression(name: str, text: object) -> None:
     """Refuse what is no expression, before any label is known."""
     if not isinstance(text, str):
         raise OptionsError(f"{name} is {text!r}; give an expression over labels and variables as a text")
-    states_where(text, _AnyNames(text), 1)
+    try:
+        states_where(text, _AnyNames(text), 1)
+    except OptionsError:
+        prism = _PRISM.fullmatch(text)
+        if prism is None:
+            raise
+        kind, reward, sense, steps, states = prism.groups()
+        given = {
+            "reward": reward or ("table" if kind == "R" else None),
+            "goal": states,
+            "within": steps,
+            "sense": sense,
+        }
+        words = " ".join(f"--{option} {shlex.quote(value)}" for option, value in given.items() if value)
+        raise OptionsError(
+            f"{name} is {quote(text, 60)}, a property in PRISM's syntax, and only states are named here; write {words}"
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -165,3 +166,17 @@ def test_what_is_no_expression_is_refused_before_there_is_a_model():
     for text in ("x = ", "a b", "(x = 3"):
         with pytest.raises(OptionsError, match="is expected"):
             check_expression("goal", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Pmax=? [F done]", "--goal done --sense max"),
+        (' P=?[ F<=3 "all done" & !(x=1) ] ', "--goal '\"all done\" & !(x=1)' --within 3"),
+        ('R{"steps"}min=? [F done]', "--reward steps --goal done --sense min"),
+        ("Rmax = ? [ F done ]", "--reward table --goal done --sense max"),
+    ],
+)
+def test_a_property_of_prism_is_refused_with_the_options_that_ask_for_it(text: str, words: str):
+    with pytest.raises(OptionsError, match=re.escape(f"only states are named here; write {words}") + "$"):
+        check_expression("goal", text)
