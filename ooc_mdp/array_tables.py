@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -229,7 +230,13 @@ def open_model(
     """`open_store`; of a model file, :func:`~ooc_mdp.convert` makes a temporary store, removed when it is unused."""
     if not Path(path).is_file():
         return open_store(path, trust=trust, note=note)
-    store = stored_at(None, "model", lambda place: convert(path, place))
+
+    def named(place: Path) -> Store:
+        """The store at a place, which messages call by the name of the model file."""
+        made = convert(path, place)
+        return replace(made, facts=replace(made.facts, name=os.fspath(path)))
+
+    store = stored_at(None, "model", named)
     if note is not None:
         note(f"{path} was converted to a temporary store; keep one with ooc-mdp convert {path} STORE")
     return store

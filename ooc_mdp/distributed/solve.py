@@ -50,6 +50,8 @@ from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.state import OPTIONAL_ARRAYS
 from ooc_mdp.solver.verify import from_original
 from ooc_mdp.store.checkpoint import checkpoint_path
+from ooc_mdp.store.reader import Store
+from ooc_mdp.store.reward_store import RewardStore
 from ooc_mdp.store.transaction import check_not_inside_store
 
 __all__ = ["ClusterEngine", "ClusterSolve", "check_options", "solve_distributed"]
@@ -255,8 +257,8 @@ def _worker_options(
 ) -> Callable[[int, WorkerInfo], WorkerOptions]:
     """Return a function that makes the options of a worker from its number."""
     source: Table | StoreLocation = table
-    if table.facts.kind == "store":
-        source = StoreLocation(str(Path(table.name).resolve()), table.fingerprint)
+    if isinstance(table, Store | RewardStore):
+        source = StoreLocation(str(table.path.resolve()), table.fingerprint)
     machines = [host.name for host in hosts]
 
     def prepare(number: int, host: WorkerInfo) -> WorkerOptions:

@@ -249,3 +249,13 @@ def test_a_limit_leaves_a_checkpoint_from_which_the_question_continues(tmp_path:
     assert solution.outcome is ooc_mdp.Outcome.PROVED
     exact = (n - 1) * n - np.arange(n) * (np.arange(n) + 1)
     assert (np.abs(solution.values - exact) <= solution.error_bound).all()
+
+
+def test_messages_and_results_name_the_model_file_that_is_solved(model: Path, tmp_path: Path):
+    (tmp_path / "ends.tra").write_text("2 1 1\n0 0 1 1\n")
+    ran = ooc("solve", tmp_path / "ends.tra", "--average")
+    assert ran.status != 0
+    assert f"state 1 of {tmp_path / 'ends.tra'} has no action" in ran.err.replace("\n", " ")
+    solved = ooc("solve", model, "--goal", "goal", "--output", tmp_path / "r")
+    assert solved.status == 0, solved.err
+    assert json.loads(ooc("inspect", tmp_path / "r", "--json").out)["store"] == "model.drn"
