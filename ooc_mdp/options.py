@@ -279,9 +279,9 @@ class RunOptions:
     overwrite: bool = option(False, FLAG, "Replace an existing output by the complete new one.")
     trace: Path | None = option(None, PATH, "CSV file for every access to a partition.")
     time_limit: float | None = option(
-        None, POSITIVE, "Seconds until the solve stops with a checkpoint, compilation included."
+        None, POSITIVE, "Seconds until the solve stops, with a checkpoint if it has values yet, compilation included."
     )
-    checkpoint_interval: float = option(60.0, NOT_NEGATIVE, "Seconds between checkpoints.")
+    checkpoint_interval: float = option(60.0, NOT_NEGATIVE, "Seconds between checkpoints, from the first values on.")
 
     def __post_init__(self) -> None:
         read_options(self)

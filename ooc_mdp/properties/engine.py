@@ -35,6 +35,7 @@ from ooc_mdp.undiscounted.totals import (
     TotalsEngine,
     conclude_totals,
     load_code_of_totals,
+    noting_search,
     plan_totals,
     resume_iteration,
     start_iteration,
@@ -147,7 +148,10 @@ class PropertySolve:
     def run(self) -> Outcome:
         """The graph, then the proof."""
         self.state.history.row(self.state.row())
-        steps = self._unbounded() if self.steps is None else self._bounded(self.steps)
+        if self.steps is None:
+            steps = noting_search(self._unbounded(), self.state, self.session)
+        else:
+            steps = self._bounded(self.steps)
         return self.stopped or run_steps(self.state, steps, self.session)
 
     def snapshot(self) -> Snapshot | None:

@@ -157,13 +157,17 @@ class IntervalIteration:
             residual_bound=self.residual,
             target=self.options.residual or self.options.epsilon,
             stopping_rule="epsilon" if self.options.residual is None else "residual",
-            dirty=int(self.dirty.sum()),
+            dirty=self._dirty(),
         )
 
     def row(self, error_bound: float = np.inf) -> HistoryRow:
         """Where the solve stands, for the history; no error is proved before the end."""
-        dirty, resident = (int(np.count_nonzero(which)) for which in (self.dirty, self.tables.cache.present))
-        return row_of(self.statistics(), error_bound, self.residual, dirty, resident)
+        resident = int(np.count_nonzero(self.tables.cache.present))
+        return row_of(self.statistics(), error_bound, self.residual, self._dirty(), resident)
+
+    def _dirty(self) -> int:
+        """Partitions that are yet to be visited, by the search of the graph during the analysis."""
+        return int(np.count_nonzero(self.tables.dirty if self.within is None else self.dirty))
 
     def statistics(self) -> SolveStatistics:
         """The counters now."""

@@ -112,6 +112,10 @@ class Streamed:
         self.depth = depth
         self.trace: Trace | None = None
         """Records accesses; may be set later."""
+        self.passes = 0
+        """Of searches, by :meth:`until_clean`."""
+        self.dirty = np.ones(table.n_partitions, np.bool_)
+        """bool [P]; partitions that the search under way has yet to visit."""
         loader, sizes = table.loader(device), table.facts.partition_bytes
         self._kept = _Kept(loader)
         takes = self._kept if backend is None else backend
@@ -187,7 +191,9 @@ class Streamed:
         ----------
         visit : works on a partition until nothing changes in it; says which partitions are dirty by that.
         """
+        self.dirty = dirty
         while dirty.any():
+            self.passes += 1
             for p, rows, _ in self.in_order(dirty.copy()):
                 dirty[p] = False
                 affected = visit(p, rows)

@@ -9,7 +9,8 @@ proves L <= V_pi <= V <= U (`ooc_mdp.undiscounted.inductive`). ``docs/theory/und
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 
 import numpy as np
 
@@ -60,6 +61,7 @@ __all__ = [
     "TotalsEngine",
     "conclude_totals",
     "load_code_of_totals",
+    "noting_search",
     "plan_totals",
     "resume_iteration",
     "solve",
@@ -71,6 +73,11 @@ METHOD = "interval iteration"
 _PROOF = (
     "lower and upper values checked to be inductive: T_pi L > L and T U < U in every state, float64 rounding included"
 )
+
+_FIRST_NOTE = 10.0
+"""Seconds after which a search of the graph is noted,"""
+_NEXT_NOTE = 60.0
+"""and between two notes of it."""
 
 
 def solve(
@@ -127,7 +134,31 @@ def totals_solve(
     def conclude(outcome: Outcome) -> Solution:
         return conclude_totals(state, state.totals or state.unfinished(outcome), plan)
 
-    return StreamedSolve(state, session, lambda: state.iterate(resumed), conclude, stopped)
+    return StreamedSolve(
+        state, session, lambda: noting_search(state.iterate(resumed), state, session), conclude, stopped
+    )
+
+
+def noting_search(
+    steps: Generator[None, None, Outcome], state: IntervalIteration, session: Session
+) -> Generator[None, None, Outcome]:
+    """The steps of a solve, with a note now and then of how far the search of the graph before the values is."""
+    due = session.seconds + _FIRST_NOTE
+    with closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                outcome: Outcome = ended.value
+                return outcome
+            if state.within is None and session.seconds >= due:
+                left, partitions = int(np.count_nonzero(state.tables.dirty)), state.tables.source.n_partitions
+                session.note(
+                    f"the graph is searched before values are computed, so there is no error and no checkpoint yet: "
+                    f"pass {state.tables.passes}, {left} of {partitions} partitions left in this search"
+                )
+                due = session.seconds + _NEXT_NOTE
+            yield
 
 
 def start_iteration(

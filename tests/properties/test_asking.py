@@ -13,7 +13,10 @@ from command_line import ooc
 
 import ooc_mdp
 from ooc_mdp import Discounted, Reachability, RewardToGoal, TotalReward
+from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.criterion import Criterion, option_of
+from ooc_mdp.solver import session
+from ooc_mdp.undiscounted import totals
 
 DRN = """@type: MDP
 @parameters
@@ -249,6 +252,30 @@ def test_a_limit_leaves_a_checkpoint_from_which_the_question_continues(tmp_path:
     assert solution.outcome is ooc_mdp.Outcome.PROVED
     exact = (n - 1) * n - np.arange(n) * (np.arange(n) + 1)
     assert (np.abs(solution.values - exact) <= solution.error_bound).all()
+
+
+@pytest.mark.parametrize("question", [Reachability("goal"), TotalReward(sense="min")])
+def test_a_long_search_of_the_graph_is_noted_and_its_progress_is_seen(
+    question: Criterion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(totals, "_FIRST_NOTE", 0.0)
+    monkeypatch.setattr(totals, "_NEXT_NOTE", 0.0)
+    monkeypatch.setattr(session, "_REPORT_SECONDS", 0.0)
+    n = 60
+    order = np.random.default_rng(3).permutation(n)
+    P = np.zeros((1, n, n))
+    P[0, order[:-1], order[1:]] = 1
+    P[0, order[-1], order[-1]] = 1
+    rewards = np.ones((n, 1))
+    rewards[order[-1]] = 0
+    store = ooc_mdp.from_arrays(P, rewards, layout="action-first", labels={"goal": [order[-1]]}, partitions=12)
+    notes, seen = list[str](), list[SolveProgress]()
+    ooc_mdp.solve(store, question, note=notes.append, progress=seen.append)
+    searching = [note for note in notes if "the graph is searched before values are computed" in note]
+    passes = [int(re.search(r"pass (\d+), \d+ of 12 partitions left", note)[1]) for note in searching]  # type: ignore[index]
+    assert passes == sorted(passes)
+    assert passes[-1] > 5
+    assert any(each.dirty < 12 for each in seen[: len(searching)])
 
 
 def test_messages_and_results_name_the_model_file_that_is_solved(model: Path, tmp_path: Path):
