@@ -220,7 +220,7 @@ def stored_at(path: AnyPath | None, name: str, build: Callable[[Path], Store]) -
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    weakref.finalize(store, _remove, folder, os.getpid())
+    weakref.finalize(store.directory, _remove, folder, os.getpid())  # which other views of the store hold as well
     return store
 
 

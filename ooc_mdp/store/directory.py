@@ -14,7 +14,13 @@ from pathlib import Path
 from ooc_mdp.errors import StoreError, raise_system_failure
 from ooc_mdp.store.locks import OpenDirectory, is_at, try_lock
 
-__all__ = ["Directory"]
+__all__ = ["OF_TEMPORARY", "Directory"]
+
+OF_TEMPORARY = (
+    "if it was a temporary store (from_arrays, from_rows or from_gymnasium without a path), keep the object that made "
+    "it, or give path="
+)
+"""What to do where a store is gone; a temporary one is removed with the last object that holds its directory open."""
 
 
 class Directory(OpenDirectory):
@@ -44,7 +50,7 @@ class Directory(OpenDirectory):
 
         Raises
         ------
-        StoreError : another process is replacing it, or has since it was opened.
+        StoreError : another process is replacing it, or it was replaced or removed since it was opened.
         """
         try:
             lock = OpenDirectory(Path("."), self.fd)  # opened again, so that each holder has a lock of its own
@@ -57,7 +63,9 @@ class Directory(OpenDirectory):
             except BlockingIOError:
                 raise StoreError(f"{self.path} is being replaced by another process; try again when it ends") from None
             if not self.is_at_its_path():
-                raise StoreError(f"{self.path} was replaced since it was opened; open it again")
+                if self.path.exists():
+                    raise StoreError(f"{self.path} was replaced since it was opened; open it again")
+                raise StoreError(f"{self.path} was removed since it was opened; {OF_TEMPORARY}")
             yield
         finally:
             lock.close()

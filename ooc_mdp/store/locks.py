@@ -16,6 +16,7 @@ import fcntl
 import os
 import platform
 from pathlib import Path
+from typing import Any, Self
 
 from ooc_mdp.errors import StoreError
 
@@ -39,7 +40,10 @@ class BusyError(StoreError):
 
 
 class OpenDirectory:
-    """A directory's descriptor, closed with the last reference at the latest: a signal at any line leaves no lock."""
+    """A directory's descriptor, closed with the last reference at the latest: a signal at any line leaves no lock.
+
+    A copy is the object itself, since two owners would close the number twice, the second time as somebody's file.
+    """
 
     fd = -1
 
@@ -55,6 +59,15 @@ class OpenDirectory:
             os.close(fd)
 
     __del__ = close
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an open directory cannot be pickled; pickle its path and open it again")
 
 
 def try_lock(fd: int, operation: int) -> bool:

@@ -6,6 +6,7 @@ millisecond a chunk and the solver reads ten chunks a load. What is read is stil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -70,6 +71,19 @@ class Store(Table):
         size = format_bytes(int(self.facts.partition_bytes.sum()))
         states, partitions = counted(self.n_states, "state"), counted(self.n_partitions, "partition")
         return f"<Store {self.path}: {states}, {partitions}, {size}>"
+
+    def __copy__(self) -> Store:
+        """The store itself, which does not change."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Store:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its path, which is opened again."""
+        from ooc_mdp.store.reopening import reopened
+
+        return reopened, (os.path.abspath(self.path), self.fingerprint, self.checks_sha256)
 
     def checking_sha256(self) -> Store:
         """The same store, whose loads check SHA-256 as well as length and CRC-32C (a core does about 1 GB/s)."""

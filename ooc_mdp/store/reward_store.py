@@ -85,6 +85,19 @@ class RewardStore(DerivedTable):
     def __repr__(self) -> str:
         return f"<RewardStore {self.path} of {self.base!r}>"
 
+    def __copy__(self) -> RewardStore:
+        """The store itself, which does not change."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> RewardStore:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its path, which is opened again, and its base with it."""
+        from ooc_mdp.store.reopening import reopened
+
+        return reopened, (os.path.abspath(self.path), self.fingerprint, self.base.checks_sha256)
+
     def read(self, p: int) -> tuple[PartitionTable, int]:
         """Partition p's table and the bytes read from disk for it.
 
