@@ -78,7 +78,8 @@ def with_rewards(
     rewards : an array (states,), r(s), which is also the value of a terminal state; or (states, actions), r(s,a), by
         the numbers of the actions, of which those of available actions are read; or a function of three int64 arrays
         (states, actions, next states), one entry for each transition, that returns r(s,a,s').
-    output : directory of the new store.
+    output : directory of the new store. Rewards for a temporary store are of use as long as what is returned, or that
+        store, is: give :func:`from_arrays` a path where they are to be opened again.
     terminal : values of terminal states, 0 for those that are not named. Not beside r(s).
     sense : "max" or "min"; that of `store` by default.
     overwrite : replace an existing store.
@@ -117,7 +118,7 @@ def with_rewards(
         atomic_directory(path, overwrite) as root,
     ):
         write_reward_store(root, path, base, computed, sense or opened.sense, provenance)
-    return open_reward_store(path)
+    return open_reward_store(path, base)  # which keeps a temporary base until it is closed
 
 
 class _PartitionRewards:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -145,11 +146,27 @@ def test_a_base_that_is_missing_or_has_changed_is_named(tmp_path):
     base, other = (tmp_path / "elsewhere" / name for name in ("base", "other"))
     assert ooc_mdp.open_store(other).base.path == base  # moved together
     shutil.rmtree(base)
-    with pytest.raises(StoreError, match=r"has rewards for the transitions of .*base, which cannot be read"):
+    with pytest.raises(
+        StoreError, match=r"has rewards for the transitions of .*base, which is gone; put that store back"
+    ):
         ooc_mdp.open_store(other)
     stored(random_model(5, 20), base)
     with pytest.raises(StoreError, match=r"has rewards for other transitions than those of .*base \(fingerprint"):
         ooc_mdp.open_store(other)
+
+
+def test_rewards_for_a_temporary_store_keep_it_while_they_are_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rewards = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    model = np.eye(3)[None].repeat(2, 0), rewards
+    store = ooc_mdp.with_rewards(ooc_mdp.from_arrays(*model, sense="min"), rewards + 1, tmp_path / "other")
+    gc.collect()
+    assert ooc_mdp.solve(store, discount=0.5, epsilon=1e-9).values == pytest.approx([4, 8, 12])
+    del store
+    gc.collect()
+    assert os.listdir(tmp_path) == ["other"]
+    with pytest.raises(StoreError, match=r"which is gone; .*make it again by ooc_mdp.with_rewards; .*give path="):
+        ooc_mdp.open_store(tmp_path / "other")
 
 
 def test_a_damaged_chunk_of_rewards_is_found(tmp_path):

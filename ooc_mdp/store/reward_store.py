@@ -35,7 +35,7 @@ from ooc_mdp.store.check_load import LoadCheck
 from ooc_mdp.store.check_memory import claims_bytes
 from ooc_mdp.store.check_table import check_claims
 from ooc_mdp.store.closed_object import FINGERPRINT, OBJECT, TEXT, WORD, Rule, check_object, one_of
-from ooc_mdp.store.directory import Directory
+from ooc_mdp.store.directory import OF_TEMPORARY, Directory
 from ooc_mdp.store.inspect import inspect_reward_store
 from ooc_mdp.store.layout import REWARDS_FORMAT
 from ooc_mdp.store.metadata import check_is_store
@@ -311,8 +311,12 @@ def open_table(path: str | os.PathLike[str]) -> Store | RewardStore:
     return open_reward_store(Path(path)) if is_reward_store(Path(path)) else open_store(path)
 
 
-def open_reward_store(path: Path) -> RewardStore:
+def open_reward_store(path: Path, base: Store | None = None) -> RewardStore:
     """Open a store of other rewards, and its base.
+
+    Parameters
+    ----------
+    base : where it is open already; None to find it by the recorded path.
 
     Raises
     ------
@@ -326,19 +330,24 @@ def open_reward_store(path: Path) -> RewardStore:
     try:
         group = SealedGroup(path, attributes)
         table, about = _checked_attributes(attributes)
-        base = _base(path, table["base"])
+        base = _base(path, table["base"], base)
         _check_arrays(group, base, table["terminal_rewards"])
     except SealError as error:
         raise StoreError(f"the rewards {path} are damaged ({error}); {_REMEDY}") from error
     return RewardStore(path, base, group, table, about)
 
 
-def _base(path: Path, said: Mapping[str, Any]) -> Store:
+def _base(path: Path, said: Mapping[str, Any], opened: Store | None) -> Store:
     """The store whose transitions these are."""
     place = Path(os.path.normpath(path.resolve().parent / said["path"]))
     try:
-        base = open_store(place)
+        base = opened or open_store(place)
     except StoreError as error:
+        if not os.path.lexists(place):
+            raise StoreError(
+                f"{path} has rewards for the transitions of {place}, which is gone; put that store back there (both "
+                f"move together), or {_REMEDY}; {OF_TEMPORARY}"
+            ) from error
         raise StoreError(
             f"{path} has rewards for the transitions of {place}, which cannot be read: {error}; move both stores "
             f"together, or {_REMEDY}"
