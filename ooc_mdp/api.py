@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import numpy as np
 
@@ -69,10 +69,10 @@ __all__ = [
 ]
 
 
-def _opened(table: Any, rewards: Any = None) -> Table:
-    """The source itself, what a path names, or the store of P and these rewards."""
+def _opened(table: Any, rewards: Any = None, sense: Literal["max", "min"] | None = None) -> Table:
+    """The source itself, what a path names, or the store of P and these rewards, of the sense that is asked for."""
     if is_array(table):
-        return from_arrays(table, rewards)
+        return from_arrays(table, rewards, sense=sense)
     opened: Table = open_model(table) if isinstance(table, str | PathLike) else table
     return opened
 
@@ -114,7 +114,8 @@ def solve(
     criterion : what is asked (``docs/guides/which-question.md``): ``Discounted(0.95)``, ``TotalReward()``,
         ``FiniteHorizon(40)``, ``AverageReward()``, ``Reachability("done")`` or ``RewardToGoal("done", "steps")``
         (``docs/guides/properties.md``); R, where the table is P.
-    arrays_criterion : the criterion, where R has its place: ``solve(P, R, FiniteHorizon(40))``.
+    arrays_criterion : the criterion, where R has its place: ``solve(P, R, FiniteHorizon(40))``. To minimise costs,
+        ``solve(P, C, Discounted(0.9, sense="min"))``, or give ``from_arrays(P, C, sense="min")`` as the table.
     discount : gamma, at least 0 and below 1, in place of a criterion: short for ``Discounted(gamma)``. A (state,
         action) of duration tau is discounted by gamma**tau.
     policy : evaluate this policy in place of solving for the best one: an action for each state, as an array; a
@@ -144,8 +145,9 @@ def solve(
     """
     rewards, question = rewards_apart(table, criterion, arrays_criterion)
     chosen = solve_options(criterion_of(question, discount), options)
+    sense = getattr(chosen[0].question, "sense", None)
     return solve_with(
-        lambda: _opened(table, rewards),
+        lambda: _opened(table, rewards, sense),
         *chosen,
         policy=policy,
         initial=initial,

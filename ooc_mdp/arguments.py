@@ -51,6 +51,7 @@ __all__ = [
     "check_types",
     "described",
     "either",
+    "is_array_like",
     "maybe",
     "positive_number",
     "real_number",
@@ -234,6 +235,11 @@ def _of_model(value: Any) -> str:
     return ""
 
 
+def is_array_like(value: Any) -> bool:
+    """Whether a value is an array, a SciPy matrix, or of another package that gives its numbers to NumPy (pandas)."""
+    return hasattr(value, "tocsr") or (hasattr(value, "__array__") and not isinstance(value, np.generic | type))
+
+
 def _is_starts(value: Any) -> bool:
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and all(map(_is_start, value))
 
@@ -287,8 +293,8 @@ TABLE = Kind(
     _of_model,
 )
 ARRAYS = Kind(
-    lambda value: isinstance(value, list | tuple | np.ndarray) or hasattr(value, "tocsr"),
-    "a NumPy array, a SciPy matrix, or a list of them",
+    lambda value: isinstance(value, list | tuple) or is_array_like(value),
+    "a NumPy array, what numpy.asarray takes as one, such as a DataFrame, a SciPy matrix, or a list of them",
 )
 MODEL = Kind(
     lambda value: TABLE.accepts(value) or (ARRAYS.accepts(value) and not isinstance(value, tuple)),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ooc_mdp.arguments import ARRAYS, FLAG, FUNCTION, PATH, TEXT, Kind, check_types, described, maybe
+from ooc_mdp.arguments import ARRAYS, FLAG, FUNCTION, PATH, TEXT, Kind, check_types, described, is_array_like, maybe
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.table_options import TableKeywords, options_of, with_table_keywords
 from ooc_mdp.tables import AnyPath, convert, open_store
@@ -44,7 +44,15 @@ Arrays = np.ndarray[Any, Any] | Sequence[Any]
 
 def is_array(value: Any) -> bool:
     """Whether a value is P of a model in memory, rather than a table or a path."""
-    return isinstance(value, list | np.ndarray) or hasattr(value, "tocsr")
+    return isinstance(value, list) or is_array_like(value)
+
+
+def _plain(value: Any) -> Any:
+    """Arrays of other packages, such as a DataFrame, as NumPy's, by position; what else is given as it is."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) if is_array_like(each) else each for each in value]
+    foreign = is_array_like(value) and not isinstance(value, np.ndarray) and not hasattr(value, "tocsr")
+    return np.asarray(value) if foreign else value
 
 
 def rewards_apart(table: Any, second: Any, third: Any) -> tuple[Any, Any]:
@@ -55,6 +63,11 @@ def rewards_apart(table: Any, second: Any, third: Any) -> tuple[Any, Any]:
     OptionsError : P is given without an array of rewards, or two things follow another table.
     """
     if not is_array(table):
+        if is_array(second):
+            raise OptionsError(
+                f"solve: criterion is an array (of type {type(second).__name__}), and the table {described(table)} has "
+                "rewards of its own; for others give solve(ooc_mdp.with_rewards(table, R, 'NAME.store'), discount=0.9)"
+            )
         if third is not None:
             raise OptionsError(
                 f"arrays_criterion is {described(third)}, which comes after arrays P and R, and the table is "
@@ -109,7 +122,8 @@ def from_arrays(
     ----------
     P : probabilities: an array (actions, states, states) or (states, actions, states), or a list of matrices along its
         first axis, dense or SciPy sparse; or (pairs, states) with `s_indices` and `a_indices`. The last axis is the
-        next state. A row that is None, in nested lists, is of an action that is not available.
+        next state. Arrays of other packages that NumPy reads, such as a pandas DataFrame, are read by
+        position, whatever their labels. A row that is None, in nested lists, is of an action that is not available.
     R : rewards: (states,), r(s); (states, actions), r(s,a), or (pairs,); or in the layout of P, r(s,a,s'). None, or
         -inf as r(s,a) (inf where the sense is "min"), is of an action that is not available, whose row of P is not
         read.
@@ -146,7 +160,17 @@ def from_arrays(
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
     sense = options.sense or "max"
     model = ArrayModel(
-        P, R, s_indices, a_indices, layout, terminal, sense, labels, initial, variables, action_names=action_names
+        _plain(P),
+        _plain(R),
+        s_indices,
+        a_indices,
+        layout,
+        terminal,
+        sense,
+        labels,
+        initial,
+        variables,
+        action_names=action_names,
     )
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}

@@ -126,6 +126,27 @@ def test_a_store_at_a_path_stays_and_is_not_replaced_unasked(tmp_path):
     assert ooc_mdp.solve(path, 0.9).outcome.proved
 
 
+def test_frames_of_pandas_and_arrays_of_xarray_are_read_by_position(tmp_path):
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    expected = ooc_mdp.solve(FOREST_P, FOREST_R, discount=0.9).values
+    frame = pandas.DataFrame(FOREST_R, index=["c", "a", "b"])
+    matrices = [pandas.DataFrame(p) for p in FOREST_P]
+    of_transitions = [pandas.DataFrame(np.repeat(r[:, None], 3, axis=1)) for r in FOREST_R.T]
+    for P, R in (
+        (FOREST_P, frame),
+        (matrices, frame),
+        (xarray.DataArray(FOREST_P), FOREST_R),
+        (FOREST_P, of_transitions),
+    ):
+        np.testing.assert_allclose(ooc_mdp.solve(P, R, discount=0.9).values, expected)
+    store = ooc_mdp.with_rewards(ooc_mdp.from_arrays(FOREST_P, FOREST_R * 0), frame, tmp_path / "other")
+    np.testing.assert_allclose(ooc_mdp.solve(store, np.float64(0.9)).values, expected)
+    with pytest.raises(InputError, match=r"R has shape \(2, 3\)"):
+        ooc_mdp.solve(FOREST_P, frame.T, discount=0.9)
+    with pytest.raises(InputError, match="R has dtype bool"):
+        ooc_mdp.solve(FOREST_P, frame > 0, discount=0.9)
+
+
 @pytest.mark.parametrize("second", [None, 0.9, ooc_mdp.Discounted(0.9)])
 def test_p_without_rewards_is_refused_with_the_call_that_works(second):
     with pytest.raises(OptionsError, match=r"no array of rewards; give solve\(P, R, discount=0\.9\)"):
@@ -173,8 +194,41 @@ def test_arrays_are_solved_under_any_criterion_that_comes_third() -> None:
     np.testing.assert_array_equal(solution.values, ooc_mdp.solve(ooc_mdp.from_arrays(P, R), horizon).values)
     with pytest.raises(OptionsError, match=r"solve\(P, R, FiniteHorizon\(40\)\)"):
         ooc_mdp.solve(P, horizon)
+    store = ooc_mdp.from_arrays(P, R)
     with pytest.raises(OptionsError, match=r"comes after arrays P and R.* give solve\(table, FiniteHorizon\(40\)\)"):
-        ooc_mdp.solve(ooc_mdp.from_arrays(P, R), R, horizon)
+        ooc_mdp.solve(store, 0.9, horizon)
+    for asked in ({"arrays_criterion": horizon}, {"discount": 0.9}):
+        with pytest.raises(OptionsError, match=r"rewards of its own; .* solve\(ooc_mdp\.with_rewards\(table, R, 'NAME"):
+            ooc_mdp.solve(store, R, **asked)
+
+
+def test_costs_are_minimised_where_the_criterion_says_so_and_infinite_ones_forbid():
+    costs = np.array([[1.0, np.inf], [2.0, 1.0], [np.inf, 0.5]])
+    stored = ooc_mdp.from_arrays(FOREST_P, costs, sense="min")
+    for criterion in (ooc_mdp.Discounted(0.9, sense="min"), ooc_mdp.AverageReward(sense="min")):
+        solution = ooc_mdp.solve(FOREST_P, costs, criterion)
+        np.testing.assert_array_equal(solution.values, ooc_mdp.solve(stored, criterion).values)
+        assert solution.actions[[0, 2]].tolist() == [0, 1]
+        assert ooc_mdp.verify(stored, solution).holds
+
+
+def test_a_sense_beside_the_criterion_is_refused_with_what_minimises():
+    with pytest.raises(TypeError, match=r"Discounted\(0\.9, sense='min'\), or .* from_arrays\(P, C, sense='min'\)"):
+        ooc_mdp.solve(FOREST_P, FOREST_R, discount=0.9, sense="min")
+
+
+@pytest.mark.parametrize(
+    ("criterion", "call"),
+    [
+        (ooc_mdp.AverageReward, r"AverageReward\(\)"),
+        (ooc_mdp.TotalReward, r"TotalReward\(\)"),
+        (ooc_mdp.Discounted, r"Discounted\(discount\)"),
+        (ooc_mdp.FiniteHorizon, r"FiniteHorizon\(stages\)"),
+    ],
+)
+def test_a_class_in_place_of_a_criterion_is_named_with_the_call_that_works(criterion, call):
+    with pytest.raises(OptionsError, match=f"criterion is the class .*; give {call}, with parentheses"):
+        ooc_mdp.solve(FOREST_P, FOREST_R, criterion)
 
 
 def test_states_that_no_initial_state_reaches_do_not_block_the_total_of_the_others():

@@ -33,6 +33,8 @@ MAX_STAGES = 10**7
 class FiniteHorizon:
     """The sum of rewards over a number of stages, and of the final values after them.
 
+    It is minimised where the sense of the table is "min": ``solve(from_arrays(P, C, sense="min"), FiniteHorizon(40))``.
+
     Parameters
     ----------
     stages : T, at least 1.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Protocol, cast
 
 from ooc_mdp.arguments import real_number
@@ -212,13 +212,18 @@ def asked_choices(record: Mapping[str, Any]) -> str:
     return "".join(f" --{name} {shlex.quote(value)}" for name, value in named.items() if value is not None)
 
 
-def criterion_of(asked: Criterion | float | None, discount: float | None = None) -> Criterion:
+def criterion_of(asked: Criterion | type | float | None, discount: float | None = None) -> Criterion:
     """The criterion itself, or that of a discount, which is its short form; exactly one of them is given.
 
     Raises
     ------
-    OptionsError : neither or both are given, or the discount is none.
+    OptionsError : neither or both are given, a class is given in place of a criterion, or the discount is none.
     """
+    if isinstance(asked, type) and is_dataclass(asked) and hasattr(asked, "own_method"):
+        needed = ", ".join(each.name for each in fields(asked) if each.init and each.default is MISSING)
+        raise OptionsError(
+            f"criterion is the class {asked.__name__}; give {asked.__name__}({needed}), with parentheses"
+        )
     if discount is not None:
         discount = real_number("discount", discount)
     if (asked is None) == (discount is None):
