@@ -129,7 +129,7 @@ def _write_npz(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]
 
 def _write_csv(file: Path, result: Result, of_stages: dict[str, npt.NDArray[Any]]) -> None:
     values, choices = result.values, _choices(result)
-    controls = control_values(result.geometry, result.policy, result.actions)
+    controls = control_values(result.geometry, result.policy, result.solution.source_actions)
     more = [
         name if array.ndim == 1 else f"{name}{i}"
         for name, array in of_stages.items()
@@ -162,8 +162,8 @@ def _columns(array: npt.NDArray[Any]) -> list[list[Any]]:
 def _choices(result: Result) -> dict[str, npt.NDArray[Any]]:
     """The policy by the position of each action in its state, by the source's number where that differs, by name."""
     choices: dict[str, npt.NDArray[Any]] = {"policy": result.policy}
-    if result.actions is not None:
-        choices["action"] = result.actions
+    if result.solution.source_actions is not None:
+        choices["action"] = result.solution.source_actions
     names = result.solution.action_names
     if names is not None:
         choices["action_name"] = names

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError, StoreError
-from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.named_actions import NamedActions
 from ooc_mdp.model.presentation import Presentable
 from ooc_mdp.model.solution import Solution
@@ -81,7 +81,7 @@ _RESERVED = (
 """Names that no axis of a grid can have."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Result(Presentable):
     """A result as it is stored on disk; `plot`, `report` and `to_xarray` show it."""
 
@@ -91,9 +91,6 @@ class Result(Presentable):
     solution: Solution
     provenance: dict[str, Any] = field(default_factory=dict)
     """Where the table came from, as its store says it; empty for a solution that was not written."""
-    actions: IntArray | None = None
-    """int64 [n_states]; the source's numbers of the policy's actions, -1 where the policy has none; None where it
-    numbers them 0, 1, ... in each state."""
     geometry: dict[str, Any] | None = None
     """The grid of the states, as the table's store describes it; None where they are no grid."""
     partitions: dict[str, Any] | None = None
@@ -114,6 +111,11 @@ class Result(Presentable):
     def policy(self) -> npt.NDArray[np.int32]:
         """int32 [n_states]; the solution's, flat: the state's own action index, -1 where it has none."""
         return self.solution.policy
+
+    @property
+    def actions(self) -> npt.NDArray[np.integer]:
+        """[n_states]; the solution's: the policy by the source's numbers of actions, -1 where a state has none."""
+        return self.solution.actions
 
     def value_at(self, x: Any, *, stage: int = 0) -> FloatArray:
         """As :meth:`ooc_mdp.Solution.value_at`."""
@@ -257,7 +259,6 @@ def open_result(path: str | Path) -> Result:
         parsed.of,
         solution,
         parsed.provenance,
-        solution.source_actions,
         parsed.geometry,
         parsed.partitions,
         parsed.peak_memory_bytes,

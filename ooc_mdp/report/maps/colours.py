@@ -132,7 +132,7 @@ def action_words(result: Result) -> list[ActionWord]:
     """The actions that the policy takes, in their order, by their control values where they have some."""
     shown = shown_actions(result)
     actions, counts = _counted(shown)
-    controls = control_values(result.geometry, result.policy, result.actions)
+    controls = control_values(result.geometry, result.policy, result.solution.source_actions)
     found = []
     for a, n in zip(actions.tolist(), counts.tolist(), strict=True):
         if a < 0:
