@@ -58,6 +58,9 @@ _MEASURED = 4
 """Bytes per byte of a table that is measured: itself, probabilities in float64, sums, and what a sweep reads."""
 
 
+_ON_ANOTHER = ", or measure it on this one with --other-store (in Python other_store=True)"
+
+
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What one pass over the table found."""
@@ -166,7 +169,7 @@ def checked_table(table: Table, result: Result, other_store: bool) -> Iterator[T
     ------
     OptionsError : the result is of another table, without `other_store`.
     """
-    check_belongs(table, result, other_store)
+    check_belongs(table, result, other_store, remedy=_ON_ANOTHER)
     with table.hold():
         yield table.checking_sha256()
 
@@ -181,8 +184,13 @@ def values_and_policy(table: Table, result: Result) -> tuple[FloatArray, np.ndar
     return values, from_original(table, result.solution.policy)
 
 
-def check_belongs(table: Table, result: Result, other_store: bool = False) -> None:
-    """OptionsError where a result is of another sense, or of another table without `other_store`."""
+def check_belongs(table: Table, result: Result, other_store: bool = False, remedy: str = "") -> None:
+    """OptionsError where a result is of another sense, or of another table without `other_store`.
+
+    Parameters
+    ----------
+    remedy : what else can be done about another table, after what it was solved from.
+    """
     if result.solution.values.size != table.n_states:
         raise OptionsError(
             f"{result.path} has values of {result.solution.values.size} states, {table.name} has {table.n_states}"
@@ -190,8 +198,7 @@ def check_belongs(table: Table, result: Result, other_store: bool = False) -> No
     if result.identity.get("fingerprint") != table.fingerprint and not other_store:
         raise OptionsError(
             f"{result.path} was solved from another table than {table.name} holds (their fingerprints differ); give "
-            "the store, or the problem and options, that it was solved from, or measure it on this one with "
-            "--other-store"
+            f"the store, or the problem and options, that it was solved from{remedy}"
         )
     theirs = result.identity.get("sense")
     if theirs != table.sense:
