@@ -48,8 +48,9 @@ def q_values(
 
     Returns
     -------
-    QValues : its `values` have a row for each state and a column for each action, as `policy` counts them; its
-        `error_bound` is proved: the discount times that of the values, and what is rounded.
+    QValues : its `values` have a row for each state and a column for each available action, as `policy` counts them;
+        its `actions` have the source's number of each column's action; its `error_bound` is proved: the discount times
+        that of the values, and what is rounded.
 
     Raises
     ------

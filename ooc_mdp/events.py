@@ -16,7 +16,7 @@ Watcher = Callable[[str, int, int | None], None]
 """Called with (what is being done, units done, units in all if known), for conversion and validation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SolveProgress:
     """Where a solve stands."""
 

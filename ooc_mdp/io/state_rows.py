@@ -35,7 +35,7 @@ __all__ = ["GivenArrays", "GivenRows", "RowFunction", "StateFunction", "StateRow
 _OUTCOME = "(probability, successor, reward)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StateRows:
     """The rows of n states, for :func:`ooc_mdp.from_rows`; `Tables from Python` in the reference lists all shapes."""
 

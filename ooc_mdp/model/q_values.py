@@ -34,7 +34,7 @@ _ROUNDED_ROW = 1 - 1e-5
 """Without a discount, a row whose sum is above this never ends, and is read as p / sum p."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class QValues:
     """Values of the actions of some states, and how far they are from the exact ones."""
 
@@ -43,13 +43,16 @@ class QValues:
     them. -inf (inf where rewards are minimised) stands where a state has no such action."""
     error_bound: float
     """No value of an action is further from that of the exact solution."""
+    actions: IntArray
+    """int64 [n, actions]; the source's number of the action of each column, as `Solution.actions` has them; -1 where a
+    state has no such action."""
 
     def __repr__(self) -> str:
         n, actions = self.values.shape
         return f"QValues({n} states, {actions} actions, error at most {self.error_bound:.3g})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Continuation:
     """What counts after a step."""
 
@@ -102,19 +105,21 @@ def q_values(table: Table, solution: Solution, states: Any = None, stage: int = 
     places = position[wanted]
     order = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[order], table.facts.partition_ptr)
-    found: list[tuple[IntArray, FloatArray]] = []
+    found: list[tuple[IntArray, FloatArray, IntArray]] = []
     error, width = 0.0, 0
     for p in np.flatnonzero(np.diff(bounds)).tolist():
         mine = order[bounds[p] : bounds[p + 1]]
         part = table.read(p)[0]
         local = places[mine] - part.first_state
         q, of_partition = _q_of(part, after, table.sense)
-        found.append((mine, q[local]))
+        found.append((mine, q[local], _source_numbers(table, part)[local]))
         error, width = max(error, of_partition), max(width, int(part.action_counts()[local].max()))
     values = np.full((wanted.size, width), _nothing(table.sense))
-    for mine, q in found:
+    actions = np.full(values.shape, -1, np.int64)
+    for mine, q, numbers in found:
         values[mine, : q.shape[1]] = q[:, :width]
-    return QValues(values, error)
+        actions[mine, : q.shape[1]] = numbers[:, :width]
+    return QValues(values, error, actions)
 
 
 def partitions_with_q(table: Table, after: Continuation) -> Iterator[tuple[IntArray, FloatArray, float]]:
@@ -181,15 +186,28 @@ def _checked_states(states: Any, n_states: int) -> IntArray:
 def _q_of(part: PartitionTable, after: Continuation, sense: str) -> tuple[FloatArray, float]:
     """float64 [n, actions] of a partition's states, and the error of its rows."""
     counts = part.action_counts()
-    width = int(counts.max(initial=0))
-    q = np.full((part.n_states, width), _nothing(sense))
+    q = np.full((part.n_states, int(counts.max(initial=0))), _nothing(sense))
     if part.n_rows == 0:
         return q, 0.0
     rows, error = _values_of_rows(part, after)
-    first = np.cumsum(counts) - counts
-    state = np.repeat(np.arange(part.n_states), counts)
-    q[state, np.arange(part.n_rows) - np.repeat(first, counts)] = rows
+    q[_columns(counts)] = rows
     return q, error
+
+
+def _source_numbers(table: Table, part: PartitionTable) -> IntArray:
+    """int64 [n, actions]; the source's numbers of the actions of a partition's states, -1 where there is none."""
+    counts = part.action_counts()
+    state, column = _columns(counts)
+    numbers = np.full((part.n_states, int(counts.max(initial=0))), -1, np.int64)
+    has_own = "action_labels" in table.facts.dtypes
+    numbers[state, column] = table.read_field("action_labels", part.index)[0] if has_own else column
+    return numbers
+
+
+def _columns(counts: IntArray) -> tuple[IntArray, IntArray]:
+    """State and column of each row, of states with so many actions."""
+    first = np.cumsum(counts) - counts
+    return np.repeat(np.arange(counts.size), counts), np.arange(int(counts.sum())) - np.repeat(first, counts)
 
 
 def _values_of_rows(part: PartitionTable, after: Continuation) -> tuple[FloatArray, float]:

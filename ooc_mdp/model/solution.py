@@ -170,7 +170,7 @@ class InitialAnswer(NamedTuple):
     """The answer is at most this, likewise."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Solution(Presentable):
     """The answer and its proof; `plot`, `report` and `to_xarray` show it."""
 
@@ -205,9 +205,9 @@ class Solution(Presentable):
     compile_seconds: float | None = None
     """Seconds in which this process compiled loops or kernels for the solve, before and within it; `solve_seconds` does
     not count them. None in what was read from a result."""
-    geometry: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    geometry: dict[str, Any] | None = None
     """The grid of the states, as the table's store describes it; None where they are no grid."""
-    table: Table | None = field(default=None, repr=False, compare=False)
+    table: Table | None = None
     """The table that was solved, by which :meth:`q_values` computes; None in what was read from a result, or copied."""
 
     def __repr__(self) -> str:

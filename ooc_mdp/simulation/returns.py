@@ -68,7 +68,7 @@ class ReturnsOptions:
         object.__setattr__(self, "starts", tuple(whole_number("a start", state) for state in self.starts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Returns:
     """What runs of a policy earn."""
 

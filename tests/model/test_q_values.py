@@ -57,6 +57,31 @@ def test_given_states_come_in_the_order_in_which_they_are_given(tmp_path: Path) 
     assert np.abs(best - solution.values).max() <= every.error_bound + solution.error_bound
 
 
+@pytest.mark.parametrize("criterion", [ooc_mdp.Discounted(GAMMA), ooc_mdp.Discounted(GAMMA, sense="min")])
+def test_columns_have_the_sources_numbers_of_their_actions(tmp_path: Path, criterion: ooc_mdp.Discounted) -> None:
+    store = ring(tmp_path, partitions=3)
+    solution = ooc_mdp.solve(store, criterion, device="cpu")
+    for found, states in ((solution.q_values(), range(7)), (ooc_mdp.q_values(store, solution, [5, 2]), (5, 2))):
+        due = [[0, 2, -1] if s == 2 else [0, 1, 2] for s in states]
+        assert found.actions.tolist() == due
+        best = (found.values.argmin if criterion.sense else found.values.argmax)(axis=1)
+        assert found.actions[range(len(best)), best].tolist() == solution.actions[list(states)].tolist()
+    assert solution.q_values(2).actions.tolist() == [[0, 2]]
+
+
+def test_solutions_and_values_of_actions_are_equal_to_themselves_alone(tmp_path: Path) -> None:
+    solution = ooc_mdp.solve(ring(tmp_path), GAMMA, device="cpu", output=tmp_path / "r")
+    for one, other in (
+        (solution, pickle.loads(pickle.dumps(solution))),
+        (solution.q_values(), solution.q_values()),
+        (ooc_mdp.open_result(tmp_path / "r"), ooc_mdp.open_result(tmp_path / "r")),
+    ):
+        assert one == one
+        assert one != other
+        assert [other, one].index(one) == 1
+        assert len({one, other}) == 2
+
+
 def test_only_partitions_of_the_given_states_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     solution = ooc_mdp.solve(ring(tmp_path, partitions=7), GAMMA, device="cpu")
     assert solution.table is not None
@@ -80,7 +105,7 @@ def test_a_result_on_disk_has_values_of_actions_with_its_table(tmp_path: Path) -
     with pytest.raises(OptionsError, match=r"ooc_mdp.q_values\(table, result, states\)"):
         result.solution.q_values()
     other = ooc_mdp.from_arrays(np.ones((1, 7, 7)) / 7, np.zeros((7, 1)), path=tmp_path / "other")
-    with pytest.raises(OptionsError, match="another table"):
+    with pytest.raises(OptionsError, match=r"another table .* options, that it was solved from$"):
         ooc_mdp.q_values(other, result)
 
 
