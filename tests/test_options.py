@@ -113,7 +113,8 @@ def test_a_cache_is_a_size_or_a_share_of_the_table() -> None:
 @pytest.mark.parametrize("bare", ["22", " 100 ", "2", "1.5"])
 def test_a_number_that_must_be_a_percentage_is_refused_with_what_was_meant(bare):
     number = str(bare).strip()
-    said = rf"a cache of {number} is {int(float(number))} bytes?, .*; did you mean {number}% of the table, or {number}MiB\?"
+    meant = rf"{number}% of the table, or {number}MiB\?"
+    said = rf"a cache of {number} is {int(float(number))} bytes?, .*; did you mean {meant}"
     with pytest.raises(OptionsError, match=said):
         CacheSize.parse(bare)
 

@@ -56,7 +56,7 @@ def test_the_axes_of_a_grid_are_variables(tmp_path: Path, virtual: bool):
     asked = [ooc_mdp.solve(store, Reachability(goal, within=3)).values for goal in ("goal", "x > 0.75")]
     np.testing.assert_array_equal(*asked)
     assert 0 < asked[0].mean() < 1
-    with pytest.raises(OptionsError, match="there is no variable 'z'; there are: labels .* and variables x, y"):
+    with pytest.raises(OptionsError, match=r"there is no variable 'z'; there are: labels .* and variables x, y"):
         ooc_mdp.solve(store, Reachability("z > 1"))
 
 

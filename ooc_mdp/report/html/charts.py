@@ -99,8 +99,8 @@ def hit_rate_section(history: SolveHistory | None) -> Section:
     """Hits over accesses, so far and lately; partitions that are resident and dirty."""
     title, source = (
         "Cache",
-        "Data: the history of the result; hit rate of visits (auxiliary accesses of exact priorities are not among them), "
-        "and partitions in the cache and above the target.",
+        "Data: the history of the result; hit rate of visits (exact priorities have other accesses, too), and "
+        " partitions in the cache and above the target.",
     )
     if history is None or history.seconds.size < 2:
         return Section(title, source, (_NO_HISTORY if history is None else "The history has a single row.",))
