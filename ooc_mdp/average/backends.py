@@ -151,6 +151,10 @@ class GainBackend(Protocol):
         """Take h as it was when the trial began."""
         ...
 
+    def take(self, values: FloatArray) -> None:
+        """Take other values (float64 [n], in the order of partitions) as h; policy and rows stay."""
+        ...
+
     def step(self, share: float, middle: float) -> tuple[FloatArray, FloatArray]:
         """Add share * (max_a x_a - middle) to h; the least and the largest change of each partition (float64 [P])."""
         ...

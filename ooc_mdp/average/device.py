@@ -261,6 +261,11 @@ class DeviceGains(SimpleTables):
         assert self._rows is not None  # evaluations are of complete rows
         return self._rows
 
+    def take(self, values: FloatArray) -> None:
+        """A copy to the device."""
+        self._stream.upload(int(self._at["values"]), np.ascontiguousarray(values))
+        self._stream.wait()
+
     def step(self, share: float, middle: float) -> tuple[FloatArray, FloatArray]:
         """A launch for each partition."""
         model = self._facts

@@ -16,7 +16,8 @@ import numpy as np
 
 from ooc_mdp.average.backends import gain_backend
 from ooc_mdp.average.by_state import GainsByState, begin_by_state
-from ooc_mdp.average.iteration import AverageIteration, default_gain_target
+from ooc_mdp.average.iteration import PROVING, AverageIteration, default_gain_target
+from ooc_mdp.average.proved import KEPT_BYTES
 from ooc_mdp.backends.cpu.rows import MIN_MASS
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveWatcher
@@ -33,13 +34,17 @@ from ooc_mdp.solver.output import Output, Snapshot
 from ooc_mdp.solver.run import Job, run_solve, run_steps
 from ooc_mdp.solver.session import Session
 from ooc_mdp.solver.verify import from_original
+from ooc_mdp.store.checkpoint import check_bounds, checkpoint_path
 from ooc_mdp.undiscounted.streamed_solve import continue_counters, load_loops, plan_streamed
 from ooc_mdp.undiscounted.tables import Streamed
 
 __all__ = ["METHOD", "AverageEngine", "check_table", "solve"]
 
 METHOD = "policy and relative value iteration"
-_PROOF = "min_s max_a x <= g*(s) <= max_s max_a x for x = r + P h - h at the values h, float64 rounding included"
+_PROOF = (
+    "min_s max_a x <= g*(s) <= max_s max_a x for x = r + P h - h at the values h, and for x = r, where h = 0; "
+    "float64 rounding included"
+)
 
 
 def solve(
@@ -102,6 +107,7 @@ class AverageEngine:
 
         stopped = load_loops(job.writes, session, load)
         budget, own, on_device = backend.plan(table, options)
+        own["narrowest interval"] = KEPT_BYTES * table.n_states
         own["coupling"] = 64 * table.n_partitions + 96 * table.facts.coupling.mass.size
         plan = plan_streamed(table, budget, own, job.writes, on_device, backend.name, backend.staged)
         job.note(plan.describe())
@@ -168,14 +174,24 @@ class AverageSolve:
 
 
 def _first_values(run: AverageIteration, output: Output, session: Session) -> FloatArray:
-    """h of a checkpoint, or of a result that proves less: any values will do; 0 where there is neither."""
+    """h of a checkpoint, or of a result that proves less: any values will do; 0 where there is neither.
+
+    Where a checkpoint has other values that prove more, the solve begins with these, and goes on from h.
+    """
     nothing = np.zeros(run.tables.source.n_states)
-    saved = output.checkpoint(lambda: {"values": nothing}, what="the values of ")
+    expected = {"values": nothing, PROVING: nothing}
+    saved = output.checkpoint(lambda: expected, frozenset({PROVING}), what="the values of ")
     if saved is None:
         values = output.take_result_values()
         return nothing if values is None else run.sign * from_original(run.tables.source, values)
     continue_counters(run, output, saved, session, "values", ("policy_evaluations",))
-    return saved.arrays["values"]
+    values, proving = saved.arrays["values"], saved.arrays.get(PROVING)
+    if proving is None:
+        return values
+    assert output.path is not None  # a checkpoint lies beside an output
+    check_bounds(checkpoint_path(output.path), proving)
+    run.continued = values
+    return proving
 
 
 def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan, record: dict[str, Any]) -> Solution:
@@ -185,9 +201,10 @@ def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan, record:
     ----------
     record : of the criterion.
     """
-    table, (low, high) = run.tables.source, run.bounds.interval
-    lower, upper = (low, high) if run.sign > 0 else (-high, -low)
-    half = float(np.nextafter(0.5 * run.bounds.width, np.inf))
+    table, proved = run.tables.source, run.proved()
+    interval = proved.interval
+    lower, upper = (interval.low, interval.high) if run.sign > 0 else (-interval.high, -interval.low)
+    half = float(np.nextafter(0.5 * interval.width, np.inf))
     return Solution(
         outcome=outcome,
         method=METHOD,
@@ -198,10 +215,10 @@ def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan, record:
             error_lower=-half,
             error_upper=half,
             residual_bound=half,
-            rounding_bound=run.rounding,
+            rounding_bound=proved.rounding,
             target=run.epsilon,
             stopping_rule="epsilon",
-            policy_loss_bound=run.bounds.width,
+            policy_loss_bound=interval.width,
             proof=_PROOF if run.differing is None else f"{_PROOF}; {run.differing.describe(run.sign)}",
             quantity="gain",
             lower=lower,
@@ -209,7 +226,7 @@ def _conclude(run: AverageIteration, outcome: Outcome, plan: MemoryPlan, record:
         ),
         statistics=run.statistics(),
         history=run.history.end(run.row()),
-        values=table.to_source(run.sign * run.backend.values()),
-        policy=table.to_source(run.backend.policy()),
+        values=table.to_source(run.sign * proved.values),
+        policy=table.to_source(proved.policy),
         memory_plan={"host": plan.host, "device": plan.device},
     )

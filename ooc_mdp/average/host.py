@@ -159,6 +159,10 @@ class HostGains:
         """A copy."""
         self.h[:] = self._start
 
+    def take(self, values: FloatArray) -> None:
+        """A copy."""
+        self.h[:] = values
+
     def step(self, share: float, middle: float) -> tuple[FloatArray, FloatArray]:
         """In NumPy."""
         self._start[:] = self.h

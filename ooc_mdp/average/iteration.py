@@ -3,7 +3,8 @@
     read what may move the interval ─▶ interval narrow enough? ─▶ evaluate the policy on its rows ─▶ read ...
       greedy policy, bounds of x               proved               h with x = g, in memory
 
-A reading changes no value, so that all bounds are about one h at any time (`ooc_mdp.average.bounds`). Where the policy
+A reading changes no value, so that all bounds are about one h at any time (`ooc_mdp.average.bounds`). The next h may
+prove less; what is claimed is the narrowest interval so far (`ooc_mdp.average.proved`). Where the policy
 has several recurrent classes, h is that of a discount near 1; where that does not help, or rows take too much memory, h
 moves by half of max_a x_a: a step of relative value iteration in the model with P' = (I + P) / 2, which has no period.
 Where that stalls as well, the gain may differ between states, which is then looked at (`ooc_mdp.average.differing`).
@@ -20,6 +21,7 @@ import numpy as np
 from ooc_mdp.average.backends import GainBackend, Measured, System
 from ooc_mdp.average.bounds import GainBounds
 from ooc_mdp.average.differing import Differing, prove_differing
+from ooc_mdp.average.proved import Interval, Proved, rewards_of
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.events import SolveProgress
 from ooc_mdp.model.mdp import FloatArray, IntArray
@@ -30,8 +32,10 @@ from ooc_mdp.solver.history import HistoryRecorder, HistoryRow, progress_of, row
 from ooc_mdp.solver.output import Snapshot
 from ooc_mdp.undiscounted.tables import Streamed, Work
 
-__all__ = ["AverageIteration", "default_gain_target"]
+__all__ = ["PROVING", "AverageIteration", "default_gain_target"]
 
+PROVING = "proving_values"
+"""Name, in a checkpoint, of the values that prove the narrowest interval, where h is another."""
 _RELATIVE_WIDTH = 1e-4
 """Width of the interval, as a share of the range of the rewards, where no epsilon is given."""
 _STEP = 0.5
@@ -70,8 +74,8 @@ _MIN_ROUNDINGS = 8.0
 
 def default_gain_target(table: Table) -> float:
     """Half the width of the interval by default."""
-    low, high = float(table.facts.reward_range[:, 0].min()), float(table.facts.reward_range[:, 1].max())
-    return 0.5 * _RELATIVE_WIDTH * ((high - low) or abs(high) or 1.0)
+    rewards = rewards_of(table)
+    return 0.5 * _RELATIVE_WIDTH * ((rewards.high - rewards.low) or abs(rewards.high) or 1.0)
 
 
 @dataclass(slots=True)
@@ -130,11 +134,20 @@ class AverageIteration:
     classes: _Classes = field(default_factory=lambda: _Classes())
     differing: Differing | None = None
     """What shows that the gain differs between states, once that is known."""
+    continued: FloatArray | None = None
+    """float64 [n]; h from which the solve goes on once it has read at the first h, which proves more."""
+    kept: Proved | None = field(default=None, init=False)
+    """The narrowest interval of values before the present ones, with its proof."""
+    is_kept: bool = field(default=False, init=False)
+    """Whether the values that are kept are h as it stands."""
+    rewards: Interval = field(init=False)
+    """Between the least and the largest."""
 
     def __post_init__(self) -> None:
         """Nothing has been read yet."""
         self.bounds = GainBounds(self.tables.source.facts.coupling)
         self.history = HistoryRecorder(self.tables.cache.loads)
+        self.rewards = rewards_of(self.tables.source)
 
     @property
     def sign(self) -> float:
@@ -143,7 +156,31 @@ class AverageIteration:
 
     def is_narrow(self) -> bool:
         """Whether the interval is as narrow as was asked for."""
-        return self.bounds.width <= 2 * self.epsilon
+        return self.interval.width <= 2 * self.epsilon
+
+    @property
+    def interval(self) -> Interval:
+        """The narrowest that is proved."""
+        return self._present() if self.kept is None or self._is_narrowest() else self.kept.interval
+
+    def proved(self) -> Proved:
+        """The same with its proof."""
+        if self.kept is not None and not self._is_narrowest():
+            return self.kept
+        return Proved(self._present(), self.rounding, self.backend.values(), self.backend.policy())
+
+    def _present(self) -> Interval:
+        """What the values as they stand prove."""
+        return Interval(*self.bounds.interval).within(self.rewards)
+
+    def _is_narrowest(self) -> bool:
+        """Whether the values as they stand prove more than any before."""
+        return self._present().width < (np.inf if self.kept is None else self.kept.interval.width)
+
+    def _keep(self) -> None:
+        """Keep the proof of the narrowest interval, as h is about to change."""
+        if self._is_narrowest():
+            self.kept, self.is_kept = self.proved(), True
 
     # ------------------------------------------------------------------------------------------- the method
 
@@ -157,6 +194,9 @@ class AverageIteration:
             width = self.bounds.width
             if self.is_narrow():
                 return Outcome.PROVED
+            if self.continued is not None:
+                self._continue(self.continued)
+                continue
             if readings >= patience and _PROGRESS * best < width <= _STALLED * best:
                 readings, patience = 0, 2 * patience
                 yield from self._read(True)
@@ -184,6 +224,13 @@ class AverageIteration:
                     return Outcome.PROVED
             else:
                 rejected += 1
+
+    def _continue(self, values: FloatArray) -> None:
+        """Go on from other values, of which nothing is known yet."""
+        self._keep()
+        self.backend.take(values)
+        self.bounds = GainBounds(self.tables.source.facts.coupling)
+        self.continued, self.is_kept = None, False
 
     def _read(self, everything: bool) -> Work[None]:
         """Measure partitions over all actions, and make their policy greedy: those of which other actions than the
@@ -221,6 +268,7 @@ class AverageIteration:
         Relative values where it has one recurrent class, as far as one can tell; else those of a discount, under which
         the policies become better as well.
         """
+        self._keep()
         backend, finished = self.backend, False
         backend.begin_trial()
         try:
@@ -247,6 +295,7 @@ class AverageIteration:
             if not self._has_digits(after, before):
                 self.backend.withdraw()
                 after = before
+        self.is_kept &= after is before
         self.bounds.moved(after.least, after.largest)
         self.bounds.evaluated(after.low, after.high)
         if better:
@@ -269,6 +318,8 @@ class AverageIteration:
 
     def _step(self) -> None:
         """h moves by half of x, less the middle of the interval."""
+        self._keep()
+        self.is_kept = False
         low, high = self.bounds.interval
         self.bounds.moved(*self.backend.step(_STEP, 0.5 * (low + high)))
 
@@ -281,14 +332,22 @@ class AverageIteration:
     # ------------------------------------------------------------------------------ what others may ask
 
     def snapshot(self) -> Snapshot | None:
-        """What a checkpoint holds: h."""
+        """What a checkpoint holds: h, and the values that prove more, if there are some."""
         self.history.row(self.row())
-        return Snapshot({"values": self.backend.values(), **self.history.arrays()}, self.statistics())
+        if self.continued is not None:
+            arrays = {"values": self.continued, PROVING: self.backend.values()}
+        elif self.kept is None or self._is_narrowest():
+            arrays = {"values": self.backend.values()}
+        elif self.is_kept:
+            arrays = {"values": self.kept.values}
+        else:
+            arrays = {"values": self.backend.values(), PROVING: self.kept.values}
+        return Snapshot({**arrays, **self.history.arrays()}, self.statistics())
 
     def progress(self) -> SolveProgress:
         """Where the solve stands."""
         s = self.statistics()
-        half = 0.5 * self.bounds.width
+        half = 0.5 * self.interval.width
         return progress_of(
             s,
             error_bound=half,
@@ -300,7 +359,7 @@ class AverageIteration:
 
     def row(self) -> HistoryRow:
         """The same for the history."""
-        resident, half = int(np.count_nonzero(self.tables.cache.present)), 0.5 * self.bounds.width
+        resident, half = int(np.count_nonzero(self.tables.cache.present)), 0.5 * self.interval.width
         return row_of(self.statistics(), half, half, self._dirty(), resident)
 
     def statistics(self) -> SolveStatistics:

@@ -2,6 +2,7 @@
 
     min_s x of the policy's row  <=  gain of the policy <= g*(s)  <=  max_s max_a x_a(s),    x = r + P h - h
 
+The same is true of x = r, which is h = 0, so that each end is the better one of the two.
 One pass over the table in NumPy, which shares no loop with the solver; each sum has a bound on its rounding.
 """
 
@@ -69,6 +70,7 @@ def _verify(table: Table, result: Result, watch: Watcher | None, threads: int) -
     values, policy = values_and_policy(table, result)
     sign = 1.0 if table.sense == "max" else -1.0
     low, high, rounding, wrong, n_bytes, worst, apart = np.inf, -np.inf, 0.0, 0, 0, 0, -np.inf
+    least, largest = np.inf, -np.inf
     middle = 0.5 * sign * (result.solution.certificate.lower + result.solution.certificate.upper)
 
     def measure(p: int) -> tuple[_Measured, int]:
@@ -78,19 +80,21 @@ def _verify(table: Table, result: Result, watch: Watcher | None, threads: int) -
 
     for p, (found, read) in enumerate(in_order(measure, range(table.n_partitions), threads)):
         low, high = min(low, found.low), max(high, found.high)
+        least, largest = min(least, found.least), max(largest, found.largest)
         rounding, wrong, n_bytes = max(rounding, found.rounding), wrong + found.wrong, n_bytes + read
         if max(found.high - middle, middle - found.low) > apart:
             apart = max(found.high - middle, middle - found.low)
             worst = int(table.original_states(p)[0])
         if watch is not None:
             watch("verify", p + 1, table.n_partitions)
-    return _verification(result, sign * np.array([low, high]), rounding, wrong, worst, n_bytes)
+    ends = sign * np.array([max(low, least), min(high, largest)])
+    return _verification(result, ends, rounding, wrong, worst, n_bytes)
 
 
 def _verification(
     result: Result, ends: FloatArray, rounding: float, wrong: int, worst: int, n_bytes: int
 ) -> Verification:
-    """Compare with what the result claims; `ends` are the least and the largest x, in the source's sign."""
+    """Compare with what the result claims; `ends` are those of the measured interval, in the source's sign."""
     claims = result.solution.certificate
     lower, upper = float(ends.min()), float(ends.max())
     half = 0.5 * (upper - lower) + rounding
@@ -122,11 +126,12 @@ def _verification(
 
 
 class _Measured:
-    """Of one partition, of the maximisation: the least x of the policy, the largest x, the largest rounding, and how
-    many entries of the policy are no action of their state."""
+    """Of one partition, of the maximisation: the least x of the policy, the largest x, the same of the rewards, the
+    largest rounding, and how many entries of the policy are no action of their state."""
 
-    def __init__(self, low: float, high: float, rounding: float, wrong: int) -> None:
+    def __init__(self, low: float, high: float, rewards: tuple[float, float], rounding: float, wrong: int) -> None:
         self.low, self.high, self.rounding, self.wrong = low, high, rounding, wrong
+        self.least, self.largest = rewards
 
     @classmethod
     def of(
@@ -141,7 +146,9 @@ class _Measured:
         x, error = _advantages(part, np.repeat(np.arange(part.n_states), actions), values, sign)
         wrong = (policy < 0) | (policy >= actions)
         chosen = first_rows[:-1] + np.where(wrong, 0, policy)
-        return cls(float(x[chosen].min()), float(x.max()), float(error.max()), int(wrong.sum()))
+        rewards = sign * part.rewards.astype(np.float64)
+        range_of_rewards = float(rewards[chosen].min()), float(rewards.max())
+        return cls(float(x[chosen].min()), float(x.max()), range_of_rewards, float(error.max()), int(wrong.sum()))
 
 
 def _advantages(

@@ -142,6 +142,8 @@ def test_evaluations_on_a_device_solve_the_equation_and_can_be_withdrawn(
     assert after.size == np.abs(backend.values()).max()
     backend.withdraw()
     np.testing.assert_array_equal(backend.values(), h)
+    backend.take(h + 1.0)
+    np.testing.assert_array_equal(backend.values(), h + 1.0)
 
 
 @pytest.mark.parametrize("backend", ON, indirect=True)
