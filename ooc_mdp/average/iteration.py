@@ -41,7 +41,8 @@ _RELATIVE_WIDTH = 1e-4
 _STEP = 0.5
 """w: by which share of max_a x_a a step moves h."""
 _GOAL = 0.03
-"""An evaluation ends at this share of what other actions leave between the bounds,"""
+"""An evaluation ends at this share of what other actions leave between the bounds, or of the range of the rewards where
+that is less: values that leave a wider interval say little about how precise the next ones have to be;"""
 _AIM = 0.02
 """or at this share of the target."""
 _ACCEPTED = 0.5
@@ -282,7 +283,7 @@ class AverageIteration:
     def _try(self, before: Measured) -> Work[bool]:
         """The same, where x of the policy is what it is before."""
         low, others = self.bounds.interval[0], float(self.bounds.others.max())
-        goal = max(_GOAL * (others - low), _AIM * self.epsilon)
+        goal = max(_GOAL * min(others - low, self.rewards.width), _AIM * self.epsilon)
         after = before
         if not self.classes.waiting():
             after = yield from self._solve(System(before.middle, goal, self.backend.iterations))

@@ -86,6 +86,13 @@ def test_progress_and_history_never_claim_less_than_before(tmp_path: Path) -> No
         assert bounds == sorted(bounds, reverse=True)
 
 
+def test_policies_that_mix_slowly_need_few_evaluations(tmp_path: Path) -> None:
+    """An evaluation that ended at a share of the interval that such a policy leaves would be followed by many more."""
+    solution = solve(careers(tmp_path, levels=40), SolveOptions(AverageReward(), epsilon=1e-6))
+    assert solution.outcome is Outcome.PROVED
+    assert solution.statistics.policy_evaluations < 30
+
+
 @SENSES
 @pytest.mark.parametrize("looks", [20, 40, 60, 80])
 def test_a_resumed_solve_proves_no_less(
