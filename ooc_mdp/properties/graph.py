@@ -196,13 +196,19 @@ class _Graph:
         return avoiding
 
     def _certain(self, target: Marks, lost: bool = False) -> Work[Marks]:
-        """States where some policy reaches the target (or, if `lost`, an end) with probability 1."""
+        """States where some policy reaches the target (or, if `lost`, an end) with probability 1.
+
+        States that cannot reach it inside a set are taken out, with those that every row may lead from the set, until
+        all that are left can: the second is local, and saves long searches.
+        """
         inside: Marks = np.ones_like(target)
         while True:
             reached = yield from self._spread(target, inside=inside.astype(np.uint32), sure=True, lost=lost)
             if np.array_equal(reached, inside):
                 return reached
-            inside = reached
+            kept = self._open & reached & (1 - target)
+            outside = yield from self._spread(1 - reached, eligible=kept, every=True, lost=not lost)
+            inside = 1 - outside
 
     def _spread(
         self,
