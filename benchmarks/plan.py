@@ -158,7 +158,9 @@ def compare(kind: str, store: Path, cache: str, discount: str) -> dict[str, Any]
         "ratios": {
             "memory": finished.peak_bytes / plan["memory_bytes"],
             "bytes": measured["bytes_per_pass"] / plan["bytes_per_pass"],
-            "seconds": measured["seconds_per_pass"] / plan["seconds_per_pass"],
+            "seconds": None
+            if plan["seconds_per_pass"] is None  # the trial did not last long enough to tell
+            else measured["seconds_per_pass"] / plan["seconds_per_pass"],
         },
         "outside": {name: outside(measured[name], plan[name]) for name in RANGES},
     }
@@ -181,7 +183,7 @@ def show(solves: list[dict[str, Any]]) -> None:
             s["discount"],
             s["cache"],
             s["method"],
-            *(f"{s['ratios'][name]:.2f}" for name in AIMS),
+            *("?" if s["ratios"][name] is None else f"{s['ratios'][name]:.2f}" for name in AIMS),
             *(beside(s["measured"][name], s["planned"][name]) for name in RANGES),
         )
         for s in solves
