@@ -50,9 +50,9 @@ class GridPoints:
         ------
         OptionsError : the states are no grid whose axes have bounds.
         """
-        axes = geometry.get("axes") if isinstance(geometry, Mapping) else None
-        shape = geometry.get("shape") if isinstance(geometry, Mapping) else None
-        if not isinstance(shape, list | tuple) or not isinstance(axes, list | tuple) or math.prod(shape) != n_states:
+        axes: Any = geometry.get("axes") if isinstance(geometry, Mapping) else None
+        shape: Any = geometry.get("shape") if isinstance(geometry, Mapping) else None
+        if not (_is_shape(shape) and math.prod(shape) == n_states and _are_axes(axes, len(shape))):
             raise OptionsError(
                 "the states are no grid whose axes are known, so that nothing lies between them; use values and policy "
                 "by the number of the state"
@@ -165,5 +165,16 @@ def control_values(geometry: Any, policy: npt.NDArray[np.int32], source_actions:
     return controls if controls.ndim == 2 and most < controls.shape[0] and source_actions is None else None
 
 
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, list | tuple) and all(isinstance(n, int | np.integer) for n in x)
+
+
+def _are_axes(x: Any, count: int) -> bool:
+    return isinstance(x, list | tuple) and len(x) == count and all(isinstance(axis, Mapping) for axis in x)
+
+
 def _is_number(x: Any) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+    try:
+        return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+    except OverflowError:  # a whole number beyond float64
+        return False

@@ -24,7 +24,7 @@ from ooc_mdp.store import Store
 
 NAMES = sorted(p.name for p in PUBLIC.glob("*") if (p / "case.json").exists()) if PUBLIC.exists() else []
 METHODS = [
-    ("vi", "h2"),
+    ("vi", None),
     ("p-eva", "joint"),
     ("p-eva", "h1"),
     ("p-eva", "h2"),
