@@ -64,24 +64,23 @@ def main() -> None:
     except OocMdpError as error:
         _fail("; ".join([str(error), *getattr(error, "__notes__", [])]), 2)
     except OSError as error:
-        remedies = [remedy for remedy in (system_remedy(error), _of_limited_addresses()) if remedy is not None]
+        remedies = [remedy for remedy in (system_remedy(error), _address_space_remedy()) if remedy is not None]
         _fail("; ".join([f"the system reports: {error}", *remedies]), 2)
     except MemoryError as error:
         remedy = "lower --cache (solve), or --partition-size and --threads (convert, generate)"
-        _fail(f"out of memory ({str(error) or 'no details'}); {_of_limited_addresses() or remedy}", 2)
+        _fail(f"out of memory ({str(error) or 'no details'}); {_address_space_remedy() or remedy}", 2)
     except _Interrupted as interrupt:
         left = getattr(interrupt, "__notes__", ["nothing half-written was left behind"])
         _fail("; ".join(["interrupted", *left]), 1)
 
 
-def _of_limited_addresses() -> str | None:
-    """What to do where a limit leaves this process few addresses; None where there is no such limit."""
+def _address_space_remedy() -> str | None:
+    """What to do where the address space of this process is limited; None where it is not."""
     limit = address_space_limit()
     if limit is None:
         return None
-    return (
-        f"this process is limited to {format_bytes(limit)} of addresses, libraries and stacks included: raise ulimit -v"
-    )
+    size = format_bytes(limit)
+    return f"this process is limited to {size} of address space, libraries and stacks included: raise ulimit -v"
 
 
 def _fail(message: str, status: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import DOUBLE, Annotations, Variable, VariableValues
@@ -15,7 +16,7 @@ __all__ = ["GridVariables", "with_grid_variables"]
 
 
 class GridVariables(Annotations):
-    """What is known of a grid's model, with a variable for each axis that is no variable of the model's.
+    """Annotations of a grid, with a variable for each axis, unless the model has a variable of that name.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ class GridVariables(Annotations):
         self.table_rewards, self.reward_models = base.table_rewards, base.reward_models
         self.rewards_chosen, self.action_names = base.rewards_chosen, base.action_names
 
-    def label_bits(self, name: str) -> Any:
+    def label_bits(self, name: str) -> npt.NDArray[np.uint8]:
         """The model's."""
         return self._base.label_bits(name)
 

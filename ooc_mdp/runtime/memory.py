@@ -72,7 +72,7 @@ def available_bytes() -> int | None:
 
 
 def address_space_limit() -> int | None:
-    """Bytes of addresses that this process may have (`ulimit -v`); None where there is no limit."""
+    """Bytes of address space that this process may have (`ulimit -v`); None where there is no limit."""
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -82,7 +82,7 @@ def address_space_limit() -> int | None:
 
 
 def _address_space_left() -> int | None:
-    """Of that limit; None where there is none, or the system does not say what is in use."""
+    """What is left of that limit; None where there is none, or the system does not say what is in use."""
     limit, used = address_space_limit(), _kibibytes("/proc/self/status", "VmSize:")
     return None if limit is None or used is None else max(0, limit - used)
 

@@ -329,7 +329,7 @@ class Output:
             kept = self._keep(take)
             if isinstance(error, StoreError):
                 then = "what was solved is kept in the checkpoint: then go on with --resume"
-                lost = "there is no room for a checkpoint either, so that what was solved is lost"
+                lost = "there is no checkpoint, so that what was solved is lost"
                 raise StoreError(f"{error}; {then if kept else lost}") from error
             raise
         remove_checkpoint(checkpoint_path(self.path))

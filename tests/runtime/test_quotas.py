@@ -100,7 +100,7 @@ def test_plans_know_what_is_left_to_the_group(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system says how many addresses are in use")
-def test_a_limit_of_addresses_leaves_less_memory():
+def test_a_limit_of_the_address_space_leaves_less_memory():
     """In a process of its own, whose limit cannot be taken back."""
     code = (
         "import resource; from ooc_mdp.runtime.memory import address_space_limit, available_bytes\n"
@@ -111,13 +111,13 @@ def test_a_limit_of_addresses_leaves_less_memory():
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("no shared object")])
-def test_a_limit_of_addresses_is_named_where_memory_ends(error, monkeypatch, capsys):
+def test_a_limit_of_the_address_space_is_named_where_memory_ends(error, monkeypatch, capsys):
     monkeypatch.setattr(entry, "app", lambda: raise_(error))
     monkeypatch.setattr(entry, "address_space_limit", lambda: 600 << 20)
     with pytest.raises(SystemExit):
         entry.main()
     assert (
-        "is limited to 600.0 MiB of addresses, libraries and stacks included: raise ulimit -v"
+        "is limited to 600.0 MiB of address space, libraries and stacks included: raise ulimit -v"
         in capsys.readouterr().err
     )
 
