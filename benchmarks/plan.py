@@ -1,6 +1,6 @@
 """Compare what `ooc-mdp plan` says before a solve with what the solve then takes.
 
-Stores of seven kinds, caches of several sizes. Of each, the command line plans twice and then solves, in processes of
+Stores of several kinds, caches of several sizes. Of each, the command line plans twice and then solves, in processes of
 their own: the first plan leaves compiled loops on disk, and does not count. Compared are the peak of memory, the bytes
 of a pass (bytes read / loads x partitions), the seconds of a pass (to load the table once, and to back every state up
 once), and whether passes, backups and seconds of the solve are within what the plan expects.
@@ -36,6 +36,7 @@ KINDS = {
     "dubins": (str(measuring.REPOSITORY / "docs/examples/dubins_car.py"), "--grid", "{0},{0},{0}"),
     "random": ("random", "--states", "{0}", "--actions", "4", "--successors", "4", "--seed", "1"),
     "gridworld": ("GW-{0}x4", "--seed", "1"),
+    "single-pendulum": ("single-pendulum", "--grid", "{0},{0}"),
 }
 SIZES = "car:400,pendulum:16,cart-pole:16,dubins:40,random:40000,gridworld:300,converted:150"
 
@@ -46,7 +47,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--caches", default="10%,22%,50%,100%", help="cache sizes")
     parser.add_argument("--discounts", default="0.9,0.99")
     parser.add_argument("--partitions", default="100", help="of each store")
-    parser.add_argument("--record", action="store_true", help="print the solves as plans of others expect them")
     measuring.add_common_options(parser)
     return parser.parse_args(arguments)
 
@@ -75,8 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "largest_ratio": {name: max(max(r, 1 / r) for r in found) for name, found in ratios.items()},
         "solves": solves,
     }
-    if options.record:
-        print_record(solves)
     print(f"outside of the aims {AIMS}, of {len(solves)}: {figures['missed']}")
     measuring.write_figures("plan", options, figures, facts, NOT_INCLUDED)
 
@@ -199,16 +197,6 @@ def beside(number: float, planned: Sequence[float] | None) -> str:
         if planned is None
         else f"{number:.3g} ({planned[1]:.3g}, {planned[0]:.3g} to {planned[2]:.3g})"
     )
-
-
-def print_record(solves: list[dict[str, Any]]) -> None:
-    """The lines of `ooc_mdp/solver/recorded_solves.py`."""
-    for s in solves:
-        found = s["measured"]
-        numbers = f"{found['passes']:.2f}, {found['backups_per_state']:.1f}"
-        cache = float(s["cache"].rstrip("%")) / 100
-        read = round(s["partitions_read"])
-        print(f'    Recorded("{s["kind"]}", {s["n_states"]}, {read}, {cache}, {s["discount"]}, {numbers}),')
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def _of_value_iteration(table: Table, options: SolveOptions, cache: float) -> Ex
 
 
 def _of_recorded_solves(partitions_read: float, cache: float, discount: float) -> ExpectedWork | None:
-    """Of those with few, some or many partitions read, the next smaller cache, and the nearest discount.
+    """Of those with few, some or many partitions read, the next smaller and larger cache, and the nearest discount.
 
     Parameters
     ----------
@@ -99,17 +99,22 @@ def _of_recorded_solves(partitions_read: float, cache: float, discount: float) -
     cache : share of the table that the cache holds.
     """
     coupling = bisect_right(_COUPLINGS, partitions_read)
-    alike = [x for x in RECORDED if bisect_right(_COUPLINGS, x.partitions_read) == coupling and x.cache <= cache]
-    if not alike:
+    alike = [x for x in RECORDED if bisect_right(_COUPLINGS, x.partitions_read) == coupling]
+    sizes = {x.cache for x in alike}
+    smaller = [size for size in sizes if size <= cache]
+    if not smaller:
         return None
-    nearest = min(alike, key=lambda x: (cache - x.cache, abs(math.log((1 - x.discount) / (1 - discount)))))
-    found = [each for each in alike if (each.cache, each.discount) == (nearest.cache, nearest.discount)]
+    between = {max(smaller), min((size for size in sizes if size >= cache), default=max(smaller))}
+    alike = [x for x in alike if x.cache in between]
+    nearest = min((x.discount for x in alike), key=lambda x: abs(math.log((1 - x) / (1 - discount))))
+    found = [x for x in alike if x.discount == nearest]
+    caches = " or ".join(f"{size:.0%}" for size in sorted(between))
     read = (f"fewer than {_COUPLINGS[0]}", "{} to {}".format(*_COUPLINGS), f"more than {_COUPLINGS[1]}")[coupling]
     return ExpectedWork(
         _spread([each.passes for each in found]),
         _spread([each.backups for each in found]),
-        f"{len(found)} recorded solves with discount {nearest.discount}, a cache of {nearest.cache:.0%} and partitions "
-        f"that read {read} others",
+        f"{len(found)} recorded solves with discount {nearest}, a cache of {caches} and partitions that read {read} "
+        "others",
     )
 
 

@@ -16,6 +16,7 @@ from paths import BENCHMARKS, REPOSITORY
 
 import ooc_mdp
 from ooc_mdp.options import SolveOptions
+from ooc_mdp.solver.recorded_solves import Recorded
 
 
 @pytest.mark.slow
@@ -76,6 +77,18 @@ def test_plan_compares_each_figure_with_the_solve(tmp_path):
         assert solve["planned"]["bytes_per_pass"] > 0
         assert all(factor is None or factor >= 1.0 for factor in solve["outside"].values())
     assert set(figures["missed"]) == set(figures["aims"]) == {"memory", "bytes", "seconds"}
+
+
+@pytest.mark.slow
+def test_solves_are_recorded_as_plans_read_them(tmp_path):
+    asked = ("--stores", "converted:12", "--caches", "30%,100%", "--partitions", "6", "--discounts", "0.8")
+    lines = run_here("record_solves.py", *asked, temporary=tmp_path).splitlines()
+    part, whole = [eval(line.strip(), {"Recorded": Recorded})[0] for line in lines]
+    assert [(each.kind, each.n_states, each.cache, each.discount) for each in (part, whole)] == [
+        ("converted", 144, 0.3, 0.8),
+        ("converted", 144, 1.0, 0.8),
+    ]
+    assert (0 < part.partitions_read < 6, part.passes >= 1.0, whole.passes) == (True, True, 1.0)
 
 
 @pytest.mark.slow

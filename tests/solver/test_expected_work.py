@@ -77,15 +77,25 @@ def test_other_methods_take_what_the_recorded_solves_took_that_are_most_alike(ta
         Recorded("b", 100, 3, 0.2, 0.9, 2.0, 60.0),
         Recorded("far discount", 100, 3, 0.2, 0.99, 9.0, 90.0),
         Recorded("smaller cache", 100, 3, 0.1, 0.9, 9.0, 90.0),
-        Recorded("larger cache", 100, 3, 0.5, 0.9, 9.0, 90.0),
+        Recorded("next larger cache", 100, 3, 0.5, 0.9, 1.0, 50.0),
+        Recorded("larger cache", 100, 3, 1.0, 0.9, 9.0, 90.0),
         Recorded("stronger coupling", 100, 20, 0.3, 0.9, 9.0, 90.0),
     )
     found = expected_work(table, SolveOptions(0.92), with_cache(table, 0.4))
     assert found == (
-        (2.0, 2.5, 3.0),
-        (30.0, 45.0, 60.0),
-        "2 recorded solves with discount 0.9, a cache of 20% and partitions that read fewer than 6 others",
+        (1.0, 2.0, 3.0),
+        (30.0, 50.0, 60.0),
+        "3 recorded solves with discount 0.9, a cache of 20% or 50% and partitions that read fewer than 6 others",
     )
+
+
+@pytest.mark.parametrize(("cache", "passes"), [(0.2, 3.0), (0.5, 1.0), (0.8, 1.0)])
+def test_a_cache_that_was_recorded_or_is_above_all_is_like_no_other(table, monkeypatch, cache, passes):
+    recorded(
+        monkeypatch, Recorded("a", 100, 3, 0.2, 0.9, 3.0, 30.0), Recorded("larger cache", 100, 3, 0.5, 0.9, 1.0, 50.0)
+    )
+    found = expected_work(table, SolveOptions(0.9), with_cache(table, cache))
+    assert (found.passes, f"a cache of {0.2 if passes == 3 else 0.5:.0%} and" in found.basis) == ((passes,) * 3, True)
 
 
 def test_the_coupling_is_how_many_partitions_are_read_and_not_which_share(monkeypatch):
@@ -104,7 +114,7 @@ def test_the_coupling_is_how_many_partitions_are_read_and_not_which_share(monkey
 @pytest.mark.parametrize(
     ("options", "cache"),
     [
-        (SolveOptions(0.5), 0.05),
+        (SolveOptions(0.5), 0.04),
         (SolveOptions(0.5, priority="exact-h2"), 0.5),
         (SolveOptions(ooc_mdp.TotalReward()), 0.5),
     ],
@@ -114,6 +124,6 @@ def test_nothing_is_expected_where_nothing_is_known(options, cache, table):
 
 
 def test_of_every_coupling_solves_are_recorded():
-    """Three couplings, four caches, three discounts."""
+    """Three couplings, seven caches, two discounts."""
     kinds = {(bisect_right(_COUPLINGS, each.partitions_read), each.cache, each.discount) for each in RECORDED}
-    assert len(kinds) == 3 * 4 * 3
+    assert len(kinds) == 3 * 7 * 2
