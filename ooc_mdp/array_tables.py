@@ -21,6 +21,7 @@ from ooc_mdp.tables import AnyPath, convert, open_store
 if TYPE_CHECKING:
     from ooc_mdp.events import Watcher
     from ooc_mdp.io.arrays.memory import Terminal
+    from ooc_mdp.io.given_annotations import GivenStates, GivenValues
     from ooc_mdp.io.recomputed_table import RecomputedTable
     from ooc_mdp.store import Store
     from ooc_mdp.store.reward_store import RewardStore
@@ -106,9 +107,9 @@ def from_arrays(
     a_indices: Any = None,
     layout: Literal["action-first", "state-first"] | None = None,
     terminal: Terminal = None,
-    labels: Mapping[str, Sequence[int] | np.ndarray[Any, Any]] | None = None,
-    initial: int | Sequence[int] | np.ndarray[Any, Any] | None = None,
-    variables: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]] | None = None,
+    labels: Mapping[str, GivenStates] | None = None,
+    initial: int | GivenStates | None = None,
+    variables: Mapping[str, GivenValues] | None = None,
     action_names: Sequence[str] | None = None,
     normalize: bool = False,
     path: AnyPath | None = None,
@@ -131,10 +132,12 @@ def from_arrays(
     layout : "action-first" or "state-first"; needed where there are as many actions as states.
     terminal : states where the process ends, all that have no available action; a dict gives their values, 0 else or
         r(s). Rows of P of a terminal state are zeros or stay there, and their rewards are 0.
-    labels : for each name the states that have it, as numbers or as a mask: what questions about goals name.
+    labels : for each name the states that have it: their numbers, a mask (states,), or a function of an int64 array of
+        states that returns a bool for each. What questions about goals name.
     initial : the initial states, likewise, or one number; their label is "init".
-    variables : for each name the values that a state variable has, integers, bools, floats or texts (states,):
-        questions about goals compare them, as 'x = 3 & !done & speed < 0.5 & mode = "idle"'.
+    variables : for each name the values that a state variable has, integers, bools, floats or texts (states,), or a
+        function of an int64 array of states that returns theirs: questions about goals compare them, as
+        'x = 3 & !done & speed < 0.5 & mode = "idle"'.
     action_names : a name for each number of an action, which `Solution.action_names` and exports have for the policy.
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
@@ -155,6 +158,7 @@ def from_arrays(
     """
     from ooc_mdp.io.arrays.memory import ArrayModel, open_arrays
     from ooc_mdp.io.conversion import convert as convert_source
+    from ooc_mdp.io.given_annotations import GivenAnnotations
     from ooc_mdp.io.source import ReadOptions
 
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
@@ -167,10 +171,8 @@ def from_arrays(
         layout,
         terminal,
         sense,
-        labels,
-        initial,
-        variables,
-        action_names=action_names,
+        GivenAnnotations(labels, initial, variables),
+        action_names,
     )
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}

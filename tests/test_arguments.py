@@ -54,16 +54,19 @@ ALSO: dict[str, str] = {
 ARRAYS = {
     "P": "list array", "R": "list array", "s_indices": "none list array", "a_indices": "none list array",
     "layout": "none text", "terminal": "none list dict", "path": "none text",
-    "labels": "none dict", "initial": "none list", "variables": "none dict", "action_names": "none list",
+    "action_names": "none list",
 }  # fmt: skip
 """Likewise, of `from_arrays`."""
+ANNOTATIONS = {"labels": "none dict", "initial": "none list function", "variables": "none dict"}
+"""Likewise, of what takes labels and variables of states."""
 
 
 REWARDS = {"rewards": "list array function", "terminal": "none dict"}
 """Likewise, of `with_rewards`."""
 OWN = {
     "convert": {"rewards": "text dict"},
-    "from_arrays": ARRAYS,
+    "from_arrays": ARRAYS | ANNOTATIONS,
+    "from_rows": ANNOTATIONS,
     "with_rewards": REWARDS,
     "q_values": {"states": "none list array"},
     "simulate_policy": {"starts": "list array", "steps": "none"},

@@ -15,7 +15,7 @@ from ooc_mdp.model.annotations import Annotations, unknown_name
 from ooc_mdp.problems.problem import LabelFunction, Problem
 from ooc_mdp.runtime.threads import map_on_threads, slices
 
-__all__ = ["ProblemAnnotations", "packed_labels"]
+__all__ = ["ProblemAnnotations", "packed_label", "packed_labels"]
 
 _PIECE = 1 << 16
 """States whose labels are computed at a time; a multiple of 8."""
@@ -27,7 +27,7 @@ def _labels_of(problem: Problem) -> Mapping[str, LabelFunction]:
     return found
 
 
-def _packed(label: LabelFunction, n_states: int) -> npt.NDArray[np.uint8]:
+def packed_label(label: LabelFunction, n_states: int) -> npt.NDArray[np.uint8]:
     """uint8 [ceil(n/8)]; the states with a label, one bit each, the first in the lowest bit of a byte."""
     bits = np.empty(-(-n_states // 8), np.uint8)
 
@@ -41,7 +41,7 @@ def _packed(label: LabelFunction, n_states: int) -> npt.NDArray[np.uint8]:
 
 def packed_labels(problem: Problem) -> dict[str, npt.NDArray[np.uint8]]:
     """For each label, in alphabetical order, the states packed into bits as stores keep them."""
-    return {name: _packed(label, problem.n_states) for name, label in sorted(_labels_of(problem).items())}
+    return {name: packed_label(label, problem.n_states) for name, label in sorted(_labels_of(problem).items())}
 
 
 class ProblemAnnotations(Annotations):
@@ -55,4 +55,4 @@ class ProblemAnnotations(Annotations):
         """Compute a label of all states."""
         if name not in self._labels:
             raise unknown_name("label", name, self.labels)
-        return _packed(self._labels[name], self.n_states)
+        return packed_label(self._labels[name], self.n_states)

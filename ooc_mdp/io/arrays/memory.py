@@ -12,12 +12,11 @@ An action is not available where its row of P or R is None, or r(s,a) is the inf
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_mdp.arguments import described
 from ooc_mdp.errors import InputError
@@ -28,11 +27,10 @@ from ooc_mdp.io.arrays.in_memory import check_type, dense_array, exact_floats
 from ooc_mdp.io.arrays.layouts import PAIRS, PATH, Layout, Mask, layout_of
 from ooc_mdp.io.arrays.pointer_stream import PointerStream, segments
 from ooc_mdp.io.checked_rows import check_block
+from ooc_mdp.io.given_annotations import GivenAnnotations, add_annotations
 from ooc_mdp.io.left_out import LeftOut
 from ooc_mdp.io.raw_rows import RawRows
 from ooc_mdp.io.source import BlockReader, ReadOptions
-from ooc_mdp.io.variables import MOST_TEXTS, Texts
-from ooc_mdp.model.annotations import INITIAL
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.quoting import quote
 
@@ -53,9 +51,7 @@ class ArrayModel:
     layout: str | None = None
     terminal: Any = None
     sense: str = "max"
-    labels: Any = None
-    initial: Any = None
-    variables: Any = None
+    annotations: GivenAnnotations = field(default_factory=GivenAnnotations)
     action_names: Any = None
 
 
@@ -168,27 +164,8 @@ def open_arrays(model: ArrayModel, options: ReadOptions) -> MemorySource:
     if model.action_names is not None:
         numbers = source.annotations.number_actions(_action_names(model.action_names, layout.n_actions))
         source.rows = replace(raw, action_names=numbers[raw.action_labels])
-    for name, states in _labels(model).items():
-        source.annotations.declare([name])
-        given = "initial" if name == INITIAL and model.initial is not None else f"labels[{name!r}]"
-        source.annotations.mark(name, _states(given, states, layout.n_states))
-    source.annotations.variables.put(PATH, 0, _variables(model.variables or {}, layout.n_states))
+    add_annotations(source.annotations, PATH, model.annotations, layout.n_states)
     return source
-
-
-def _labels(model: ArrayModel) -> dict[str, Any]:
-    """The labels that are given, the initial states among them."""
-    labels = {} if model.labels is None else dict(model.labels)
-    if any(not isinstance(name, str) or not name for name in labels):
-        raise InputError(PATH, f"labels has the names {list(labels)}; give names that are texts")
-    if model.initial is not None:
-        if INITIAL in labels:
-            raise InputError(PATH, f"initial and labels[{INITIAL!r}] both give the initial states; leave one out")
-        scalar = np.isscalar(model.initial)
-        if scalar and (isinstance(model.initial, bool) or not isinstance(model.initial, int | np.integer)):
-            raise InputError(PATH, f"initial is {described(model.initial)}; give a state, or a list of states")
-        labels[INITIAL] = [model.initial] if scalar else model.initial
-    return labels
 
 
 def _action_names(given: Any, n_actions: int) -> list[str]:
@@ -203,50 +180,6 @@ def _action_names(given: Any, n_actions: int) -> list[str]:
     if twice is not None:
         raise InputError(PATH, f"action_names has {quote(twice)} twice; give each action a name of its own")
     return names
-
-
-def _variables(given: Mapping[str, Any], n_states: int) -> dict[str, npt.NDArray[Any] | Texts]:
-    """The state variables that are given: for each name integers, bools, floats or texts of all states."""
-    if any(not isinstance(name, str) or not name for name in given):
-        raise InputError(PATH, f"variables has the names {list(given)}; give names that are texts")
-    found: dict[str, npt.NDArray[Any] | Texts] = {}
-    for name, values in given.items():
-        column = dense_array(PATH, f"variables[{name!r}]", values)
-        if column.shape != (n_states,):
-            what = f"has the shape {column.shape}; give a value for each of the {n_states} states"
-            raise InputError(PATH, f"variables[{name!r}] {what}")
-        if column.dtype.kind not in "biuUf" or (column.dtype.kind == "f" and column.dtype.itemsize > 8):
-            what = f"is of type {column.dtype}; give integers, bools, floats or texts"
-            raise InputError(PATH, f"variables[{name!r}] {what}")
-        if column.dtype.kind == "f" and not np.isfinite(column).all():
-            state = int(np.flatnonzero(~np.isfinite(column))[0])
-            raise InputError(PATH, f"variables[{name!r}] is {column[state]} in state {state}; give finite numbers")
-        if column.dtype.kind == "u" and int(column.max()) > np.iinfo(np.int64).max:
-            raise InputError(PATH, f"variables[{name!r}] has the value {column.max()}, which does not fit in int64")
-        if column.dtype.kind == "U":
-            texts, which = np.unique(column, return_inverse=True)
-            if texts.size > MOST_TEXTS:
-                what = f"has {texts.size} different texts; at most {MOST_TEXTS} are kept, give numbers"
-                raise InputError(PATH, f"variables[{name!r}] {what}")
-            found[name] = Texts(which, texts.tolist())
-        else:
-            found[name] = column
-    return found
-
-
-def _states(name: str, given: Any, n_states: int) -> IntArray:
-    """States that are given as a mask or as numbers."""
-    states = dense_array(PATH, name, list(given) if isinstance(given, set | frozenset | range) else given)
-    if states.dtype == bool:
-        if states.shape != (n_states,):
-            raise InputError(PATH, f"{name} is a mask of shape {states.shape}; the model has {n_states} states")
-        return np.flatnonzero(states)
-    if states.size and (states.dtype.kind not in "iu" or states.ndim != 1):
-        raise InputError(PATH, f"{name} is {described(given)}; give a list of states, or a mask of all states")
-    for state in map(int, states):
-        if not 0 <= state < n_states:
-            raise InputError(PATH, f"{name} has state {state}; the {n_states} states are 0..{n_states - 1}")
-    return states.astype(np.int64)
 
 
 def _pointers(lengths: IntArray) -> IntArray:
