@@ -7,7 +7,7 @@ blocks      written to a spool as they come, and divided into partitions when al
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from ooc_mdp.arguments import FLAG, FUNCTION, PATH, WHOLE, Kind, check_types, maybe, whole_number
-from ooc_mdp.array_tables import stored_at
+from ooc_mdp.array_tables import LABELS, VARIABLES, stored_at
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.table_options import ConvertOptions, TableKeywords, options_of, with_table_keywords
 from ooc_mdp.tables import AnyPath, executor_of, refuse_taken
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from ooc_mdp.events import Watcher
+    from ooc_mdp.io.given_annotations import GivenStates, GivenValues
     from ooc_mdp.io.state_rows import GivenRows, RowFunction
     from ooc_mdp.store import Store
+    from ooc_mdp.store.annotations import StateAnnotations
 
 __all__ = ["StoreBuilder", "from_rows"]
 
@@ -42,6 +44,8 @@ ROWS = Kind(
     rows=ROWS,
     per_state=FLAG,
     normalize=FLAG,
+    labels=maybe(LABELS),
+    variables=maybe(VARIABLES),
     path=maybe(PATH),
     overwrite=FLAG,
     resume=FLAG,
@@ -56,6 +60,9 @@ def from_rows(
     per_state: bool = False,
     normalize: bool = False,
     grid: Sequence[int] | None = None,
+    labels: Mapping[str, GivenStates] | None = None,
+    initial: int | GivenStates | None = None,
+    variables: Mapping[str, GivenValues] | None = None,
     path: AnyPath | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -78,9 +85,16 @@ def from_rows(
         reward), or None for one that is not available; or a number, the value of a state where the process ends.
     normalize : divide rows by their sums instead of refusing those that do not sum to 1 within 1e-6.
     grid : points along each axis, if the states are a grid in C order.
+    labels : for each name the states that have it: their numbers, a mask (n_states,), or a function of an int64 array
+        of states, called from several threads, that returns a bool for each. What questions about goals name.
+    initial : the initial states, likewise, or one number; their label is "init".
+    variables : for each name the values that a state variable has, integers, bools, floats or texts (n_states,), or a
+        function of an int64 array of states that returns theirs: questions about goals compare them, as
+        'stock < 3 & mode = "idle"'.
     path : directory of the store; None for a temporary one, which is removed when the store is no longer used.
     overwrite : replace an existing store.
     resume : continue a run with the same function and arguments that was stopped; without one, begin a new store.
+        Labels and variables are those of this call.
     workers : what computes and writes partitions in place of threads, as for :func:`convert`; the function is pickled.
     allow_large : as for :func:`generate`.
     progress : called with (what, done, of how many).
@@ -93,7 +107,8 @@ def from_rows(
 
     Raises
     ------
-    InputError : a shape, type or number of the rows breaks a rule; names state and action.
+    InputError : a shape, type or number of the rows breaks a rule (names state and action), or one of the labels or
+        variables.
     OptionsError : options contradict each other, or the store needs more memory or disk than there is.
     StoreError : the store exists, is in use or cannot be written, or the run to resume was another.
     ClusterError : workers or their scheduler cannot be reached, or are lost.
@@ -101,21 +116,24 @@ def from_rows(
     """
     from ooc_mdp.io.conversion import generate
     from ooc_mdp.io.conversion.generation_estimate import confirm_generation
+    from ooc_mdp.io.conversion.state_annotations import given_state_annotations
     from ooc_mdp.io.function_problem import function_problem, name_of
+    from ooc_mdp.io.given_annotations import GivenAnnotations
     from ooc_mdp.io.state_rows import StateFunction
 
     if resume and path is None:
         raise OptionsError("from_rows: resume continues the store at a path; give path, or leave out resume")
+    n, given = _checked_count(n_states), GivenAnnotations(labels, initial, variables)
     if not callable(rows):
         if per_state or resume or workers is not None:
             raise OptionsError(
                 "from_rows: a generator is read once, in this process: leave out per_state, resume and workers, or "
                 "give a function of states (or add the rows to a StoreBuilder, which is resumed)"
             )
+        annotations = given_state_annotations("from_rows", given, n)
         return stored_at(
-            path, "rows", partial(_from_blocks, n_states, rows, normalize, grid, overwrite, progress, note, table)
+            path, "rows", partial(_from_blocks, n, rows, normalize, grid, annotations, overwrite, progress, note, table)
         )
-    n = _checked_count(n_states)
     options = options_of(table, default_dtype="float64", grid=grid, overwrite=overwrite, resume=resume)
     if path is not None:
         refuse_taken(Path(path), overwrite)
@@ -128,6 +146,7 @@ def from_rows(
         sense=options.sense or "max",
         normalize=normalize,
     )
+    annotations = given_state_annotations("from_rows", given, n)
     processes = workers if isinstance(workers, int) else None
     if workers is not None:
         _check_sent(function, name)
@@ -135,7 +154,8 @@ def from_rows(
     def build(place: Path) -> Store:
         confirm_generation(problem, options, place, allow_large, note, virtual=False, workers=processes)
         with executor_of(workers) as executor:
-            return generate(problem, place, options, {"format": "function"}, progress, executor=executor)
+            origin = {"format": "function"}
+            return generate(problem, place, options, origin, progress, executor=executor, annotations=annotations)
 
     return stored_at(path, "rows", build)
 
@@ -158,6 +178,7 @@ def _from_blocks(
     blocks: Iterable[GivenRows],
     normalize: bool,
     grid: Sequence[int] | None,
+    annotations: StateAnnotations,
     overwrite: bool,
     progress: Watcher | None,
     note: Callable[[str], None] | None,
@@ -172,7 +193,7 @@ def _from_blocks(
         first = 0
         for rows in blocks:
             first = builder.add_rows(first, rows)
-        return builder.commit()
+        return builder._commit(None, annotations)
     finally:
         builder.discard()
 
@@ -288,19 +309,38 @@ class StoreBuilder:
             self._progress("read", self.n_added, self.n_states)
         return first + block.rows.n_states
 
-    def commit(self, workers: int | str | Client | None = None) -> Store:
+    @check_types(labels=maybe(LABELS), variables=maybe(VARIABLES))
+    def commit(
+        self,
+        workers: int | str | Client | None = None,
+        *,
+        labels: Mapping[str, GivenStates] | None = None,
+        initial: int | GivenStates | None = None,
+        variables: Mapping[str, GivenValues] | None = None,
+    ) -> Store:
         """Divide the states into partitions and write the store, which appears when it is whole.
 
         Parameters
         ----------
         workers : what writes partitions in place of threads, as for :func:`convert`.
+        labels, initial, variables : of the states, as for :func:`from_rows`; a builder that is closed does not keep
+            them.
 
         Raises
         ------
-        InputError : states are without rows; they can still be added.
+        InputError : states are without rows, or a label or variable breaks a rule; the builder stays open.
         OptionsError, MemoryBudgetError, StoreError, ClusterError : as for :func:`from_rows`; the rows are kept.
         """
+        from ooc_mdp.io.conversion.state_annotations import given_state_annotations
+        from ooc_mdp.io.given_annotations import GivenAnnotations
+
+        self._check_open()
+        given = GivenAnnotations(labels, initial, variables)
+        return self._commit(workers, given_state_annotations(str(self.path), given, self.n_states))
+
+    def _commit(self, workers: int | str | Client | None, annotations: StateAnnotations) -> Store:
         from ooc_mdp.io.conversion.from_source import write_spooled
+        from ooc_mdp.io.conversion.state_annotations import write_state_annotations
         from ooc_mdp.store import open_store
 
         opened = self._check_open()
@@ -319,6 +359,7 @@ class StoreBuilder:
                     executor=executor,
                     note=self._note,
                 )
+            write_state_annotations(self._root, annotations)
             shutil.rmtree(self._root / _SPOOL)
         return open_store(self.path)
 

@@ -31,12 +31,13 @@ from ooc_mdp.io.conversion.partitioning import (
     split_evenly,
 )
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
+from ooc_mdp.io.conversion.state_annotations import write_state_annotations
 from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, tool_provenance, write_store
 from ooc_mdp.io.problem_labels import packed_labels
 from ooc_mdp.model.mdp import IntArray, Rows
 from ooc_mdp.model.state_order import StateOrder
 from ooc_mdp.problems.problem import Problem, provenance_of
-from ooc_mdp.store.annotations import StateAnnotations, write_annotations
+from ooc_mdp.store.annotations import StateAnnotations
 from ooc_mdp.store.journal import Journal, describe_differences
 from ooc_mdp.store.layout import FORMAT_VERSION
 from ooc_mdp.store.locks import BusyError, OpenDirectory
@@ -46,7 +47,6 @@ from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
 from ooc_mdp.store.reader import Store
 from ooc_mdp.store.schema import TableSchema
-from ooc_mdp.store.sealed_group import group_attributes
 from ooc_mdp.store.transaction import atomic_directory, check_destination
 from ooc_mdp.store.zarr_metadata import remove_metadata
 from ooc_mdp.table_options import ConvertOptions
@@ -67,6 +67,7 @@ def generate(
     progress: Progress | None = None,
     geometry: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
+    annotations: StateAnnotations | None = None,
 ) -> Store:
     """Write a problem as a store and open it.
 
@@ -74,6 +75,8 @@ def generate(
     ----------
     geometry : axes of the grid for the store's attributes, instead of the problem's own; the shape is added.
     executor : where partitions are computed and written; threads of this process by default.
+    annotations : labels and variables of the states; the problem's own labels by default. They may differ from those
+        of the run that is resumed.
 
     Raises
     ------
@@ -84,7 +87,8 @@ def generate(
     options = options or ConvertOptions()
     path = Path(store)
     with locked_output(path, partial(check_destination, overwrite=options.overwrite)):
-        _write(problem, path, options, provenance, progress, geometry, executor or ThreadsExecutor(options.threads))
+        executor = executor or ThreadsExecutor(options.threads)
+        _write(problem, path, options, provenance, progress, geometry, executor, annotations)
     return open_store(path)
 
 
@@ -96,6 +100,7 @@ def _write(
     progress: Progress | None,
     geometry: Mapping[str, Any] | None,
     executor: Executor,
+    annotations: StateAnnotations | None,
 ) -> None:
     """Write the store; its place has been checked and locked."""
     order, method = partition_problem(problem, options)
@@ -119,12 +124,9 @@ def _write(
         open_journal(root, header, options.resume) as run.journal,
     ):
         schema = known_schema(problem, options.stored_dtype)
-        labels = packed_labels(problem)
+        states = annotations or StateAnnotations(packed_labels(problem))
         write_store(root, order, arrays, description, schema, executor, progress, run.journal)
-        if labels:
-            attributes = group_attributes(root)
-            sizes = problem.n_states, int(attributes["table"]["n_rows"])
-            write_annotations(root, attributes["fingerprint"], StateAnnotations(labels), {}, sizes)
+        write_state_annotations(root, states)
 
 
 def known_schema(problem: Problem, dtype: np.dtype[np.floating]) -> TableSchema:

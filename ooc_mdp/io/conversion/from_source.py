@@ -37,12 +37,13 @@ from ooc_mdp.io.conversion.partitioning import (
 )
 from ooc_mdp.io.conversion.row_spool import Spool, SpoolFile, write_spool_file
 from ooc_mdp.io.conversion.size_estimate import SizeEstimate
+from ooc_mdp.io.conversion.state_annotations import state_annotations
 from ooc_mdp.io.conversion.write_store import Progress, StoreDescription, write_store
 from ooc_mdp.io.left_out import ACTION_NAMES
 from ooc_mdp.io.source import BlockReader, Source
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.model.state_order import StateOrder
-from ooc_mdp.store.annotations import RewardModel, RowNames, StateAnnotations, write_annotations
+from ooc_mdp.store.annotations import RewardModel, RowNames, write_annotations
 from ooc_mdp.store.opening import open_store
 from ooc_mdp.store.output_lock import locked_output
 from ooc_mdp.store.partition_arrays import PartitionArrays
@@ -138,10 +139,10 @@ def write_spooled(
 def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrder, scratch: Path) -> None:
     """Write what a source has beside its table, if there is anything that is kept."""
     found, n_states = source.annotations, int(order.partition_ptr[-1])
-    labels, variables = found.labels(n_states), found.variables.variables(n_states)
+    states = state_annotations(found, n_states)
     if found.too_many_names:
         source.left_out.add(ACTION_NAMES, [f"more than {MOST_ACTION_NAMES}"])
-    kept = labels or variables or found.reward_models or found.action_names
+    kept = states.labels or states.variables or found.reward_models or found.action_names
     if not kept and found.table_rewards is None:
         return
     n_rows = sum(file.n_rows for file in spool.files)
@@ -159,7 +160,7 @@ def _write_annotations(root: Path, source: Source, spool: Spool, order: StateOrd
     write_annotations(
         root,
         str(group_attributes(root)["fingerprint"]),
-        StateAnnotations(labels, variables, found.variables.read),
+        states,
         models,
         (n_states, n_rows),
         found.table_rewards,
