@@ -75,8 +75,13 @@ def prove_differing(run: AverageIteration) -> Work[Differing | None]:
 def _until_closed(
     run: AverageIteration, dirty: npt.NDArray[np.bool_], prune: Callable[[int, Resident], IntArray | None]
 ) -> Work[None]:
-    """Visit partitions until nothing changes in any; one that changed is visited again, too."""
+    """Visit partitions until nothing changes in any, or a set is empty; one that changed is visited again, too."""
+    first_states = run.tables.source.facts.partition_ptr[:-1]
     while dirty.any():
+        least, largest = run.backend.pruned()
+        if not (least.any() and largest.any()):
+            return
+        dirty &= np.bitwise_or.reduceat(least | largest, first_states) > 0  # others have none to leave out
         for p, resident, _ in run.tables.residents_in_order(dirty.copy()):
             dirty[p] = False
             affected = prune(p, resident)

@@ -166,6 +166,25 @@ def test_a_policy_that_is_kept_by_a_wide_margin_shows_no_more_than_it_earns(tmp_
     assert found is None or found.largest <= 0.7
 
 
+def test_partitions_without_states_of_either_set_are_not_read_again(tmp_path: Path) -> None:
+    """The process goes round all states, so that neither set is closed: its states are left out one after the other,
+    until it is empty."""
+    n = 64
+    ring = Model(tuple(State((Action(float(s), {(s + 1) % n: 1.0}),)) for s in range(n)))
+    store = make_store(Case(ring, partitions=16), tmp_path / "s")
+    size = int(store.facts.partition_bytes.max())
+    backend = HostGains()
+    backend.plan(store, asked())
+    backend.start(store, np.zeros(n))
+    with Streamed(store, 3 * size, 2, backend) as tables:
+        run = AverageIteration(tables, 1e-6, backend, SolveStatistics.of_table(store.facts, size), lambda: 0.0)
+        finish(run._read(True))
+        before = tables.cache.loads.sum()
+        assert finish(prove_differing(run)) is None
+        assert tables.cache.loads.sum() - before <= 2 * store.n_partitions  # 41 were all read again
+    backend.close()
+
+
 def apart(rewards: tuple[int, ...]) -> Model:
     """States that are never left, each with a reward of its own."""
     return Model(tuple(State((Action(float(r), {s: 1.0}),)) for s, r in enumerate(rewards)))
