@@ -139,19 +139,23 @@ def test_what_a_function_calls_is_examined_in_turn(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "math.sin(x) + np.cos(x) + abs(x) + min(x, GAIN) + float(len(state))",
-        "noise(x) + closed(x)",
-        "TABLE[0] + math.pi",
-        "np.interp(x, TABLE, TABLE)",
-        "np.float64(np.where(x > 0.0, 1.0, 2.0))",
-        "sum((x, x)) + round(x)",
-    ],
-)
-def test_constants_and_pure_functions_are_accepted_and_compiled(tmp_path, expression):
-    problem = make_problem(written(tmp_path, f"return (control[0] + 0.0 * ({expression}),)"), {"grid": 5})
+PURE = [
+    "math.sin(x) + np.cos(x) + abs(x) + min(x, GAIN) + float(len(state))",
+    "noise(x) + closed(x)",
+    "TABLE[0] + math.pi",
+    "np.interp(x, TABLE, TABLE)",
+    "np.float64(np.where(x > 0.0, 1.0, 2.0))",
+    "sum((x, x)) + round(x)",
+]
+
+
+@pytest.mark.parametrize("expression", PURE)
+def test_constants_and_pure_functions_are_accepted(tmp_path, expression):
+    make_problem(written(tmp_path, f"return (control[0] + 0.0 * ({expression}),)"), {"grid": 5})
+
+
+def test_constants_and_pure_functions_are_compiled(tmp_path):
+    problem = make_problem(written(tmp_path, f"return (control[0] + 0.0 * ({' + '.join(PURE)}),)"), {"grid": 5})
     assert problem.rows(np.arange(5)).n_rows == 10
 
 
