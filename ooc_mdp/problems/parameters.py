@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeGuard, TypeVar, get_type_hints
+from typing import Any, TypeGuard, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -48,7 +48,8 @@ def parse_parameters(options: type[C], parameters: Mapping[str, Parameter], prob
         raise OptionsError(
             f"problem {problem!r} needs {', '.join(map(repr, missing))}; its parameters: {_listed(fields)}"
         )
-    types = get_type_hints(options)
+    hints = get_type_hints(options)
+    types = {name: next(iter(get_args(hint)), hint) for name, hint in hints.items()}  # float of float | None
     return options(**{name: _typed(problem, name, value, types[name]) for name, value in parameters.items()})
 
 

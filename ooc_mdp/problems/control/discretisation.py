@@ -24,7 +24,7 @@ from ooc_mdp.problems.control.definition import ControlProblem, State
 from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
 from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, compile_goal, compile_rows
 from ooc_mdp.problems.control.kuhn import Grid
-from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states, in_range, parse_parameters
+from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states, parse_parameters
 from ooc_mdp.problems.problem import LabelFunction, RowBounds
 from ooc_mdp.quoting import quote, shorten
 
@@ -42,10 +42,10 @@ class DiscretisationOptions:
     """Points along each axis, such as 300,300; one number is for all axes; "" is the problem's own."""
     time_unit: float = 1.0
     """So much of the problem's time is one unit of duration: the discount of solve belongs to it."""
-    max_step: float = 0.0
-    """Longest step of the integrator; 0 is the problem's own."""
-    max_duration: float = 0.0
-    """Longest duration of a transition, in the problem's time; 0 is the problem's own."""
+    max_step: float | None = None
+    """Longest step of the integrator, in the problem's time; above 0."""
+    max_duration: float | None = None
+    """Longest duration of a transition, in the problem's time; above 0."""
 
 
 class DiscretisedProblem:
@@ -67,11 +67,15 @@ class DiscretisedProblem:
         self.n_states = math.prod(self.points)
         if self.n_states > _MAX_STATES:
             raise OptionsError(f"a grid of {self.points} has {self.n_states} states; give at most 2**62")
-        in_range(problem.name, "time_unit", options.time_unit, 1e-300, 1e300)
-        for name in ("max_step", "max_duration"):
-            in_range(problem.name, name, getattr(options, name), 0.0, 1e300)
-        self.max_step = options.max_step or problem.max_step
-        self.max_duration = options.max_duration or max(problem.max_duration, self.max_step)
+        for name, meaning, default in (
+            ("time_unit", "the length of one unit of duration", 1.0),
+            ("max_step", "the longest step of the integrator", problem.max_step),
+            ("max_duration", "the longest duration of a transition", problem.max_duration),
+        ):
+            _check_time(problem, name, getattr(options, name), meaning, default)
+        self.max_step = problem.max_step if options.max_step is None else options.max_step
+        longest = max(problem.max_duration, self.max_step)
+        self.max_duration = longest if options.max_duration is None else options.max_duration
         if self.max_step > self.max_duration:
             raise OptionsError(
                 f"problem {problem.name!r}: max_step = {self.max_step} is above max_duration = {self.max_duration}"
@@ -289,6 +293,16 @@ def discretise(problem: ControlProblem, parameters: Mapping[str, Parameter]) -> 
     chosen = dataclasses.asdict(parse_parameters(everything, parameters, problem.name))
     physics = problem.parameters._replace(**{name: float(chosen.pop(name)) for name in own})
     return DiscretisedProblem(dataclasses.replace(problem, parameters=physics), DiscretisationOptions(**chosen))
+
+
+def _check_time(problem: ControlProblem, name: str, given: float | None, meaning: str, default: float) -> None:
+    """Refuse a time that is given and is not a number above 0, or is too large or too small to compute with."""
+    if given is not None and not 1e-300 <= given <= 1e300:
+        what = "not above 0" if given <= 0 else "outside 1e-300 .. 1e+300"
+        raise OptionsError(
+            f"problem {problem.name!r}: {name} = {given:g} is {what}; give {meaning}, in the problem's time, or leave "
+            f"{name} out for the default, {default:g}"
+        )
 
 
 def _grid(problem: ControlProblem, text: str) -> tuple[int, ...]:

@@ -116,8 +116,8 @@ def swirls(draw: st.DrawFn) -> DiscretisedProblem:
     options = DiscretisationOptions(
         grid=",".join(map(str, points)),
         time_unit=draw(st.sampled_from([1.0, 0.01, 7.0])),
-        max_step=draw(st.sampled_from([0.0, 0.03, 0.4])),
-        max_duration=draw(st.sampled_from([0.0, 0.5, 2.0])),
+        max_step=draw(st.sampled_from([None, 0.03, 0.4])),
+        max_duration=draw(st.sampled_from([None, 0.5, 2.0])),
     )
     return DiscretisedProblem(problem, options)
 
