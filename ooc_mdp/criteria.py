@@ -121,8 +121,8 @@ IN_PYTHON = {
     kind.flags[0].name: f"give the criterion {kind.__name__}(...)"
     for kind in (question.criterion for question in QUESTIONS.values())
 } | {
-    "sense": "to minimise, give the criterion, such as Discounted(0.9, sense='min'), or for any criterion a table of "
-    "this sense, such as from_arrays(P, C, sense='min')"
+    "sense": "to minimise, give the criterion, such as Discounted(0.9, sense='min'), or a table of this sense, such as "
+    "from_arrays(P, C, sense='min')"
 }
 """What Python takes in place of the flag that asks for a criterion, or for a sense, by the flag's name."""
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ooc_mdp.model.criterion import Criterion, Flag, asked_choices, check_sense, given_parameters
+from ooc_mdp.model.criterion import Criterion, Flag, asked_choices, check_keywords, check_sense, given_parameters
 
 __all__ = ["AverageReward"]
 
 
+@check_keywords(discount="later rewards count as much here; give Discounted(discount)")
 @dataclass(frozen=True, slots=True)
 class AverageReward:
     """The long-run mean of the rewards per step, of a process that never ends."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from ooc_mdp.arguments import real_number, whole_number
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, Flag
+from ooc_mdp.model.criterion import Criterion, Flag, asked_choices, check_keywords, check_sense, given_parameters
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.quoting import quote
 from ooc_mdp.store.given_values import given_values
@@ -29,11 +29,13 @@ MAX_STAGES = 10**7
 """What is kept of each stage, apart from its policy, is in memory."""
 
 
+@check_keywords(
+    horizon="the number of stages is stages",
+    goal="give Reachability(goal, within=stages) for the probability to reach a goal in so many steps",
+)
 @dataclass(frozen=True, slots=True, eq=False)
 class FiniteHorizon:
     """The sum of rewards over a number of stages, and of the final values after them.
-
-    It is minimised where the sense of the table is "min": ``solve(from_arrays(P, C, sense="min"), FiniteHorizon(40))``.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ class FiniteHorizon:
         grid's shape or flat; a result, or what :func:`ooc_mdp.solve` returned, whose values are taken; or the path of
         a result or of a .npy file. 0 by default.
     kept_stages : stages from 0 to T whose values are kept. Those of the first stage always are.
+    reward : name of the reward model; None for the table's own rewards.
+    sense : "max" or "min"; None for the table's. Costs are minimised by ``FiniteHorizon(40, sense="min")``.
     """
 
     stages: int
@@ -50,6 +54,8 @@ class FiniteHorizon:
     final_values: FloatArray | None = None
     """float64 [n_states], read-only, once it is read."""
     kept_stages: tuple[int, ...] = ()
+    reward: str | None = None
+    sense: str | None = None
     digest: str | None = field(init=False, default=None)
     """SHA-256 of the final values; None where they are 0."""
     name: ClassVar[str] = "horizon"
@@ -67,7 +73,7 @@ class FiniteHorizon:
         ),
         Flag("keep_stages", str, "With --horizon: stages whose values are kept, beside those of stage 0.", "0,10,..."),
     )
-    borrowed: ClassVar[tuple[str, ...]] = ("discount",)
+    borrowed: ClassVar[tuple[str, ...]] = ("discount", "reward", "sense")
 
     def __post_init__(self) -> None:
         stages = whole_number("stages", self.stages, "; give the number of stages as a whole number from 1 on")
@@ -76,6 +82,7 @@ class FiniteHorizon:
         discount = real_number("discount", self.discount)
         if not 0 <= discount <= 1:
             raise OptionsError(f"the discount of a stage must be at least 0 and at most 1, not {discount}")
+        check_sense(self.sense)
         listed = self.kept_stages if isinstance(self.kept_stages, Iterable) else (self.kept_stages,)
         kept = sorted({whole_number("a kept stage", stage) for stage in listed})
         wrong = [stage for stage in kept if not 0 <= stage <= stages]
@@ -99,22 +106,24 @@ class FiniteHorizon:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return self.stages, self.discount, self.digest, self.kept_stages
+        return self.stages, self.discount, self.digest, self.kept_stages, self.reward, self.sense
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Stages, the SHA-256 of the final values, and which stages' values are kept."""
+        """Stages, the SHA-256 of the final values, which stages' values are kept, and what else is given."""
         return {
             "stages": self.stages,
             "final_values": self.digest,
             "kept_stages": ",".join(map(str, self.kept_stages)) or None,
+            **given_parameters(reward=self.reward, asked_sense=self.sense),
         }
 
     @classmethod
     def of_flags(cls, given: Mapping[str, Any]) -> Criterion:
-        """By --horizon, with --discount, --final-values and --keep-stages where they are given."""
+        """By --horizon; each other flag is a parameter."""
+        others = {name: value for name, value in given.items() if name not in ("horizon", "keep_stages")}
         kept = parse_stages(given["keep_stages"], "--keep-stages") if "keep_stages" in given else ()
-        return cls(given["horizon"], given.get("discount", 1.0), given.get("final_values"), kept)
+        return cls(given["horizon"], kept_stages=kept, **others)
 
     @classmethod
     def recorded_option(cls, record: Mapping[str, Any]) -> str:
@@ -126,7 +135,7 @@ class FiniteHorizon:
             parts.append("--final-values FILE")
         if record["kept_stages"]:
             parts.append(f"--keep-stages {record['kept_stages']}")
-        return " ".join(parts)
+        return " ".join(parts) + asked_choices(record)
 
 
 def parse_stages(text: str, option: str) -> tuple[int, ...]:

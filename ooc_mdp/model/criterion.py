@@ -10,10 +10,12 @@ in ``ooc_mdp/criteria.py: QUESTIONS`` what solves and what verifies it.
 
 from __future__ import annotations
 
+import difflib
+import functools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from ooc_mdp.arguments import real_number
 from ooc_mdp.errors import OptionsError
@@ -26,6 +28,7 @@ __all__ = [
     "Flag",
     "TotalReward",
     "asked_choices",
+    "check_keywords",
     "check_sense",
     "criterion_of",
     "given_parameters",
@@ -38,6 +41,7 @@ __all__ = [
 EVALUATED = "evaluated_policy"
 """Name under which the SHA-256 of a policy is recorded beside the criterion, where its value was asked for in place of
 the best one."""
+C = TypeVar("C")
 _MAX_SHOWN = 80
 """Characters of another identity that a message shows."""
 
@@ -99,6 +103,36 @@ class Criterion(Protocol):
         ...
 
 
+def check_keywords(**remedies: str) -> Callable[[type[C]], type[C]]:
+    """Decorator of a criterion's dataclass: OptionsError for a keyword that it does not take, with those that it does.
+
+    Parameters
+    ----------
+    remedies : by keywords that belong to another criterion, what to give instead.
+    """
+
+    def decorate(kind: type[C]) -> type[C]:
+        made = cast(Any, kind).__init__
+        taken = [each.name for each in fields(cast(Any, kind)) if each.init]
+
+        @functools.wraps(made)
+        def checked(self: C, *arguments: Any, **given: Any) -> None:
+            for name in given:
+                if name not in taken:
+                    likely = difflib.get_close_matches(name, taken, 1)
+                    remedy = remedies.get(name, f"did you mean {likely[0]}?" if likely else "leave it out")
+                    raise OptionsError(
+                        f"{kind.__name__} has no parameter {quote(name)}; it takes {', '.join(taken)}: {remedy}"
+                    )
+            made(self, *arguments, **given)
+
+        cast(Any, kind).__init__ = checked
+        return kind
+
+    return decorate
+
+
+@check_keywords()
 @dataclass(frozen=True, slots=True)
 class Discounted:
     """The discounted sum of rewards; a (state, action) of duration tau is discounted by discount**tau."""
@@ -146,6 +180,10 @@ class Discounted:
         return f"--discount {record['discount']}{asked_choices(record)}"
 
 
+@check_keywords(
+    discount="later rewards count as much here; give Discounted(discount)",
+    goal="give RewardToGoal(goal), or Reachability(goal) for its probability",
+)
 @dataclass(frozen=True, slots=True)
 class TotalReward:
     """The sum of rewards until the process ends, without a discount."""

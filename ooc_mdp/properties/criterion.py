@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ooc_mdp.arguments import whole_number
 from ooc_mdp.errors import OptionsError
-from ooc_mdp.model.criterion import Criterion, Flag, check_sense
+from ooc_mdp.model.criterion import Criterion, Flag, check_keywords, check_sense
 from ooc_mdp.properties.expression import check_expression
 
 __all__ = ["Reachability", "RewardToGoal"]
@@ -21,6 +21,7 @@ __all__ = ["Reachability", "RewardToGoal"]
 _EXPRESSION = "EXPR"
 
 
+@check_keywords(reward="give RewardToGoal(goal, reward) for the reward until the goal")
 @dataclass(frozen=True, slots=True)
 class Reachability:
     """The largest, or least, probability to reach a goal."""
@@ -86,6 +87,10 @@ class Reachability:
         return _options(record, ("goal", "avoid", "within"))
 
 
+_PROBABILITY = "leave it out, or give Reachability(goal, avoid, within) for the probability to reach the goal"
+
+
+@check_keywords(avoid=_PROBABILITY, within=_PROBABILITY)
 @dataclass(frozen=True, slots=True)
 class RewardToGoal:
     """The largest, or least, expected reward until a goal is reached.

@@ -23,6 +23,13 @@ def test_the_command_line_asks_for_a_horizon_with_or_without_a_discount() -> Non
     assert asked_criterion({"discount": 0.9}) == Discounted(0.9)
 
 
+def test_the_command_line_asks_for_a_horizon_of_a_reward_model_in_a_sense() -> None:
+    asked = asked_criterion({"horizon": 40, "reward": "toll", "sense": "min"})
+    assert asked == FiniteHorizon(40, reward="toll", sense="min") != FiniteHorizon(40)
+    assert recorded_option(record_of(asked)) == "--horizon 40 --reward toll --sense min"
+    assert record_of(FiniteHorizon(40)).keys() == {"criterion", "discount", "stages", "final_values", "kept_stages"}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

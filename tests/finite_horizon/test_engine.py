@@ -139,6 +139,46 @@ def test_an_economists_arrays_are_solved_without_a_file() -> None:
         assert left == 10 - 2 * (stage + 1)
 
 
+DRN = """@type: MDP
+@parameters
+
+@reward_models
+steps toll
+@nr_states
+2
+@model
+state 0 [1, 0]
+\taction 0 [0, 3]
+\t\t1 : 1
+\taction 1 [0, 1]
+\t\t0 : 1
+state 1 [1, 0]
+\taction 0
+\t\t0 : 1
+"""
+
+
+@pytest.mark.parametrize(("sense", "paid"), [("max", [6.0, 4.0]), ("min", [3.0, 2.0])])
+def test_a_horizon_is_of_the_reward_model_and_in_the_sense_that_are_asked_for(
+    tmp_path: Path, sense: str, paid: list[float]
+) -> None:
+    (tmp_path / "m.drn").write_text(DRN)
+    store, result = ooc_mdp.convert(tmp_path / "m.drn", tmp_path / "s"), tmp_path / "r"
+    asked = FiniteHorizon(3, reward="toll", sense=sense)
+    solution = ooc_mdp.solve(store, asked, device="cpu", output=result)
+    assert solution.values.tolist() == paid
+    assert ooc_mdp.verify(store, result).holds
+    with pytest.raises(OptionsError, match="belongs to"):
+        ooc_mdp.solve(store, FiniteHorizon(3, reward="steps"), device="cpu", output=result, resume=True)
+
+
+def test_a_horizon_of_costs_in_arrays_is_minimised() -> None:
+    P = np.array([np.eye(3)[[1, 2, 0]], np.eye(3)])  # to the next state, or stay
+    C = np.array([[3.0, 1.0], [0.0, 2.0], [5.0, 4.0]])
+    solution = ooc_mdp.solve(P, C, FiniteHorizon(3, sense="min"), device="cpu")
+    assert solution.values.tolist() == [3.0, 4.0, 7.0]
+
+
 def test_a_row_of_infinite_duration_ends_the_process_and_others_are_refused(tmp_path: Path) -> None:
     endless = float("inf")
     model = Model((State((Action(2.0, {0: 1.0}, endless), Action(1.5, {0: 1.0}))),), durations=True)

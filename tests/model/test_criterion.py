@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,45 @@ def test_each_form_of_a_discount_is_solved_alike(tmp_path: Path) -> None:
         for given, short in (((0.5,), {}), ((ooc_mdp.Discounted(0.5),), {}), ((), {"discount": 0.5}))
     ]
     assert values[0] == values[1] == values[2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (ooc_mdp.Discounted, {"discount": 0.9, "sens": "min"}, r"Discounted has no parameter 'sens'; .*mean sense\?"),
+        (
+            ooc_mdp.TotalReward,
+            {"discount": 0.9},
+            r"TotalReward has no .*give Discounted\(discount\)",
+        ),
+        (ooc_mdp.AverageReward, {"epsilon": 1}, r"AverageReward has no .*; it takes reward, sense: leave it out"),
+        (
+            ooc_mdp.FiniteHorizon,
+            {"horizon": 3},
+            r"it takes stages, .*: the number of stages is stages",
+        ),
+        (ooc_mdp.Reachability, {"goal": "done", "reward": "steps"}, r"give RewardToGoal\(goal, reward\)"),
+        (ooc_mdp.RewardToGoal, {"goal": "done", "within": 3}, r"RewardToGoal has no parameter 'within'.*Reachability"),
+    ],
+)
+def test_a_keyword_that_a_criterion_does_not_take_is_refused_with_what_it_takes(kind, given, message) -> None:
+    with pytest.raises(OptionsError, match=message):
+        kind(**given)
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        ooc_mdp.Discounted(0.9, sense="min"),
+        ooc_mdp.TotalReward(sense="min"),
+        ooc_mdp.FiniteHorizon(3, sense="min"),
+        ooc_mdp.AverageReward(sense="min"),
+        ooc_mdp.Reachability("done", sense="min"),
+        ooc_mdp.RewardToGoal("done", sense="min"),
+    ],
+)
+def test_every_criterion_takes_a_sense_and_refuses_what_is_none(criterion) -> None:
+    assert "--sense min" in option_of(criterion)
+    assert record_of(criterion)["asked_sense"] == "min"
+    with pytest.raises(OptionsError, match="sense is 'least'; give max or min"):
+        dataclasses.replace(criterion, sense="least")
