@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc_mdp.arguments import real_number
 from ooc_mdp.errors import OptionsError
+from ooc_mdp.quoting import shorten
 
 __all__ = ["MAX_DIMENSIONS", "Axis", "ControlProblem", "State"]
 
@@ -43,6 +45,8 @@ class Axis:
     """For plots and listings."""
 
     def __post_init__(self) -> None:
+        for bound in (self.low, self.high):
+            real_number(f"axis {self.name!r}: a bound", bound)
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise OptionsError(f"axis {self.name!r} reaches from {self.low} to {self.high}; give finite low < high")
         if self.periodic and self.clipped:
@@ -91,6 +95,18 @@ class ControlProblem:
     """Longest duration of a transition: where a state does not leave its cell (an equilibrium) it ends here."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.axes, Sequence) or not all(isinstance(axis, Axis) for axis in self.axes):
+            raise OptionsError(
+                f"problem {self.name!r}: axes are {shorten(repr(self.axes))}; give a tuple of Axis, such as "
+                f'(Axis("position", -1.0, 1.0),)'
+            )
+        for name in ("dynamics", "reward_rate", "terminal_reward", "is_terminal", "is_goal"):
+            function = getattr(self, name)
+            if not callable(function) and (function is not None or name == "dynamics"):
+                raise OptionsError(
+                    f"problem {self.name!r}: {name} is {shorten(repr(function))}; give a function, by its name without "
+                    f"quotes or parentheses"
+                )
         d = len(self.axes)
         if not 1 <= d <= MAX_DIMENSIONS:
             raise OptionsError(f"problem {self.name!r} has {d} axes; give 1 to {MAX_DIMENSIONS}")

@@ -20,10 +20,12 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.model.annotations import StateSet
 from ooc_mdp.model.mdp import FloatArray, IntArray, Rows
+from ooc_mdp.problems.control.cuda.python_source import plain_function
 from ooc_mdp.problems.control.definition import ControlProblem, State
-from ooc_mdp.problems.control.function_checks import check_functions, not_compilable
+from ooc_mdp.problems.control.failing_call import failing_call
+from ooc_mdp.problems.control.function_checks import check_functions, failed_call, not_compilable, place_of
 from ooc_mdp.problems.control.integration import MAX_STEPS, Horizon, RowArrays, compile_goal, compile_rows
-from ooc_mdp.problems.control.kuhn import Grid
+from ooc_mdp.problems.control.kuhn import Grid, grid_point
 from ooc_mdp.problems.parameters import DISPLAY_DEFAULT, Parameter, check_states, parse_parameters
 from ooc_mdp.problems.problem import LabelFunction, RowBounds
 from ooc_mdp.quoting import quote, shorten
@@ -137,11 +139,17 @@ class DiscretisedProblem:
             compile_goal(self.problem)(states, grid, parameters, found)
         except (NumbaError, UnsupportedBytecodeError) as error:
             raise not_compilable(self.problem, error) from error
-        except (ArithmeticError, ValueError) as error:
-            raise OptionsError(
-                f"problem {self.name!r}: {type(error).__name__}: {error} in is_goal at one of the states from "
-                f"{self._place(states[0])} to {self._place(states[-1])}"
-            ) from error
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            is_goal: Any = plain_function(self.problem.is_goal) or self.problem.is_goal
+            for state in states:
+                x = grid_point(state, grid)
+                try:
+                    is_goal(x, parameters)
+                except type(error) as same:
+                    raise failed_call(self.problem, "is_goal", same, place_of(self.problem, x)) from error
+            raise
         return found
 
     def _nearest(self, state: State) -> int:
@@ -170,30 +178,55 @@ class DiscretisedProblem:
             rows = self._computed(states)
         except (NumbaError, UnsupportedBytecodeError) as error:
             raise not_compilable(self.problem, error) from error
-        except (ArithmeticError, ValueError) as error:
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
             if states.size > 1:
                 for state in states:  # the first that fails alone is named
                     self.rows(state[None])
-            raise OptionsError(
+            found = self._failing_call(states[0], error)
+            if found is None and not isinstance(error, ArithmeticError | ValueError):
+                raise
+            raise found or OptionsError(
                 f"problem {self.name!r}: {type(error).__name__}: {error} in its functions on the way from state "
                 f"{self._place(states[0])}"
             ) from error
         assert rows.durations is not None
-        self.check_terminates(states, rows.durations)
+        self.check_rows(states, rows.probabilities, rows.rewards, rows.durations)
         return rows
 
-    def check_terminates(self, states: IntArray, durations: FloatArray) -> None:
-        """Refuse rows of trajectories that were given up after too many steps.
+    def check_rows(
+        self, states: IntArray, probabilities: FloatArray, rewards: FloatArray, durations: FloatArray
+    ) -> None:
+        """Refuse rows that are no numbers, since a function gave none or a trajectory took too many steps.
 
         Parameters
         ----------
         states : int64 [n].
-        durations : float64 [n A]; of their rows, the first that is no number after all that are computed.
+        probabilities, rewards, durations : float64 [n A K], [n A] and [n A]; of their rows, the first whose duration
+            is no number after all that are computed.
 
         Raises
         ------
         OptionsError : there is one; says which, and what to change.
         """
+        self._check_terminates(states, durations)
+        wrong = ~np.isfinite(rewards) | np.isnan(probabilities.reshape(rewards.size, -1)).any(axis=1)
+        if wrong.any():
+            n, action = divmod(int(wrong.argmax()), self.n_actions)
+            found = self._failing_call(states[n], None)
+            if found is not None:
+                raise OptionsError(f"{found} ({self.name}: state {states[n]}, action {action})")
+
+    def _failing_call(self, state: int, error: BaseException | None) -> OptionsError | None:
+        grid, _, p = self.kernel_arguments()
+        return failing_call(self.problem, grid_point(state, grid), grid, p, self._horizon(), error)
+
+    def _horizon(self) -> Horizon:
+        return Horizon(float(self.max_step), float(self.max_duration), float(self.options.time_unit))
+
+    def _check_terminates(self, states: IntArray, durations: FloatArray) -> None:
+        """Refuse rows of trajectories that were given up after too many steps."""
         endless = np.isnan(durations)
         if not endless.any():
             return
@@ -233,8 +266,7 @@ class DiscretisedProblem:
     def _computed(self, states: IntArray) -> Rows:
         n, a, k = states.size, self.n_actions, len(self.problem.axes) + 1
         rows = RowArrays(np.empty(n * a * k, np.int64), np.empty(n * a * k), np.empty(n * a), np.empty(n * a))
-        horizon = Horizon(float(self.max_step), float(self.max_duration), float(self.options.time_unit))
-        compile_rows(self.problem)(states, *self.kernel_arguments(), horizon, rows)
+        compile_rows(self.problem)(states, *self.kernel_arguments(), self._horizon(), rows)
         return Rows(
             action_ptr=np.arange(n + 1, dtype=np.int64) * a,
             successor_ptr=np.arange(n * a + 1, dtype=np.int64) * k,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import cmath
+import difflib
 import dis
 import enum
 import math
@@ -103,8 +104,12 @@ class _Use:
 
 
 def _refusal(problem: ControlProblem, function: FunctionType, line: int, does: str) -> OptionsError:
+    return _error(problem, function, line, f"{does}; {_REMEDY}")
+
+
+def _error(problem: ControlProblem, function: FunctionType, line: int, does: str) -> OptionsError:
     where = f"{function.__code__.co_filename}, line {line}"
-    return OptionsError(f"problem {problem.name!r}: {where}: {function.__name__} {does}; {_REMEDY}")
+    return OptionsError(f"problem {problem.name!r}: {where}: {function.__name__} {does}")
 
 
 def _constants_of(problem: ControlProblem, function: FunctionType) -> dict[str, str]:
@@ -112,12 +117,13 @@ def _constants_of(problem: ControlProblem, function: FunctionType) -> dict[str, 
     constants: dict[str, str] = {}
     seen, waiting = {function}, [function]
     while waiting:
-        current = waiting.pop()
+        current, recursive = waiting.pop(), 0
         for use in _uses(problem, current):
             if _is_pure(use.value):
                 continue
             called = plain_function(use.value)
             if called is not None:
+                recursive = recursive or (use.line if called is current else 0)
                 if called not in seen:
                     seen.add(called)
                     waiting.append(called)
@@ -125,6 +131,8 @@ def _constants_of(problem: ControlProblem, function: FunctionType) -> dict[str, 
                 constants[use.name] = _text(use.value)
             else:
                 raise use.refusal(problem, _reason(use.value))
+        if recursive:
+            raise _error(problem, current, recursive, "calls itself; write a loop")
     return constants
 
 
@@ -166,7 +174,11 @@ def _uses_in_code(
         else:
             continue
         space = next((space for space in known if name in space), None)
-        if space is not None:  # else it fails when it is run, or is a local name of an enclosing code
+        if space is None and instruction.opname == "LOAD_GLOBAL":
+            likely = difflib.get_close_matches(name, [*code.co_varnames, *function.__globals__, *vars(builtins)], 1)
+            meant = f"did you mean {likely[0]}?" if likely else "define it in the module, or import it there"
+            raise _error(problem, function, line, f"uses the name {name}, which is not defined; {meant}")
+        if space is not None:  # else it is a local name of an enclosing code
             attributes = _attributes_after(instructions[at + 1 :])
             yield _Use(function, line, *_resolved(name, space[name], attributes))
 

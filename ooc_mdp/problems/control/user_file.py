@@ -10,6 +10,7 @@ import builtins
 import dataclasses
 import importlib.util
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,14 +91,11 @@ def load_definition(
     sys.modules[spec.name] = module  # where dataclasses look annotations up
     try:
         exec(compile(contents, str(path), "exec", dont_inherit=True), module.__dict__)
-    except OptionsError as error:
-        raise OptionsError(f"{file}: {error}") from error
     except Exception as error:
-        line = error.__traceback__
-        while line is not None and line.tb_next is not None:
-            line = line.tb_next
-        where = f", line {line.tb_lineno}" if line is not None and line.tb_frame.f_code.co_filename == str(path) else ""
-        raise OptionsError(f"{file}{where}: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f"{file}, line {lines[-1]}" if lines else file
+        what = "" if isinstance(error, OptionsError) else f"{type(error).__name__}: "
+        raise OptionsError(f"{where}: {what}{error}") from error
     finally:
         sys.modules.pop(spec.name, None)
     problem = getattr(module, "problem", None)

@@ -156,9 +156,16 @@ def changed(folder: Path, old: str, new: str) -> Path:
         ("class Parameters", "1 / 0\nclass Parameters", "mine.py, line 5: ZeroDivisionError: division by zero"),
         ("def dynamics(", "def dynamics(,", "SyntaxError: .*mine.py, line 8"),
         ("from math", "import does_not_exist\nfrom math", "mine.py, line 1: ModuleNotFoundError: .*does_not_exist"),
-        ("mass: float = 1.0", "mass: str = 'heavy'", "mine.py: problem 'mine': parameter mass is 'heavy'"),
+        ("mass: float = 1.0", "mass: str = 'heavy'", "mine.py, line 12: problem 'mine': parameter mass is 'heavy'"),
+        (
+            '(Axis("x", -1.0, 1.0, periodic=True),)',
+            'Axis("x", -1.0, 1.0)',
+            "mine.py, line 12: .*axes are .*give a tuple of Axis",
+        ),
+        ('"x", -1.0', '"x", "-1"', "mine.py, line 12: axis 'x': a bound is '-1', which is no number"),
+        (", dynamics,", ', "dynamics",', "mine.py, line 12: .*dynamics is 'dynamics'; give a function, by its name"),
         ("problem = ", "something = ", "mine.py assigns no ControlProblem to the name problem"),
-        ("-1.0, 1.0, p", "1.0, -1.0, p", "mine.py: axis 'x' reaches from 1.0 to -1.0"),
+        ("-1.0, 1.0, p", "1.0, -1.0, p", "mine.py, line 12: axis 'x' reaches from 1.0 to -1.0"),
     ],
 )
 def test_a_users_file_with_an_error_is_refused_by_file_and_line(tmp_path, old, new, message):
@@ -183,13 +190,25 @@ def test_a_users_file_may_have_dataclasses_with_annotations_as_texts_and_a_modul
 @pytest.mark.parametrize(
     ("new", "message"),
     [
-        ("control[0], x", r"problem 'mine': dynamics gives 2 numbers for 1 axes \(x\)"),
-        ("undefined * x,", r"mine.py, line 10: NameError: name 'undefined' is not defined"),
-        ("state[1],", r"mine.py, line 10: IndexError"),
-        ("p.weight,", r"mine.py, line 10: AttributeError: .*weight"),
-        ("'fast',", r"problem 'mine': dynamics gives \('fast',\), which is no tuple of numbers"),
+        ("control[0], x", r"mine.py, line 8: dynamics gives .* is 2 numbers for 1 axes: .*, the derivative of x"),
+        ("undefined * x,", r"mine.py, line 10: dynamics uses the name undefined, which is not defined; define it"),
+        ("1.0 if x < 2.0 else parametres,", r"mine.py, line 10: dynamics uses the name parametres, .*; did you mean"),
+        ("state[1],", r"mine.py, line 10, in dynamics: IndexError.*; state has 1 components, control has 1"),
+        ("p.weight,", r"mine.py, line 10, in dynamics: AttributeError: .*weight.*; p has the fields mass"),
+        ("1.0 if x < 2.0 else p.weight,", r"mine.py, line 10, in dynamics: Numba cannot compile this: .*weight"),
+        ("'fast',", r"mine.py, line 8: dynamics gives \('fast',\), which is no tuple of numbers: return a tuple of 1"),
+        ("(-x - 2.0) ** 0.5,", r"mine.py, line 8: dynamics gives .*j\),\), which is complex.*; guard the power"),
+        (
+            "sqrt(x - 0.8) * control[0],",
+            r"mine.py, line 10, in dynamics: ValueError: .*, at x = 0.06, control -2; .*guard",
+        ),
+        ("control[0] / (x - x),", r"mine.py, line 10, in dynamics: ZeroDivisionError: .*; guard the division"),
+        ("dynamics(state, control, p)[0],", r"mine.py, line 10: dynamics calls itself; write a loop"),
         ("len(open('x').read()),", r"mine.py, line 10: dynamics uses open, which is not known"),
-        ("float(f'{x:.3f}'),", r"problem 'mine': .*mine.py, line 10: Numba cannot compile this: format spec"),
+        (
+            "float(f'{x:.3f}'),",
+            r"problem 'mine': .*mine.py, line 10, in dynamics: Numba cannot compile this: format spec",
+        ),
     ],
 )
 def test_dynamics_that_cannot_run_are_refused_by_file_and_line(tmp_path, new, message):
@@ -202,8 +221,37 @@ def test_an_error_of_arithmetic_names_the_state_at_which_it_happens(tmp_path):
     file = changed(tmp_path, "(control[0],)", "(1.0 / (x + 1.0),)")
     problem = make_problem(str(file), {"grid": 5})
     assert (problem.rows(np.arange(1, 5)).probabilities >= 0).all()
-    with pytest.raises(OptionsError, match=r"problem 'mine': ZeroDivisionError: .* state 0 \(x = -1\)"):
+    with pytest.raises(
+        OptionsError, match=r"mine.py, line 10, in dynamics: ZeroDivisionError: .*, at x = -1, control -2;"
+    ):
         problem.rows(np.arange(4, -1, -1))
+
+
+def test_any_error_that_a_compiled_function_raises_names_its_line_and_the_state(tmp_path):
+    raises = "if x > 0.9:\n        raise RuntimeError('too far')\n    return (control[0],)"
+    file = changed(tmp_path, "return (control[0],)", raises)
+    with pytest.raises(
+        OptionsError, match=r"mine.py, line 11, in dynamics: RuntimeError: too far, at x = .*, control 2;"
+    ):
+        make_problem(str(file), {"grid": 5}).rows(np.arange(5))
+
+
+def test_an_error_in_is_goal_names_its_line_and_the_state(tmp_path):
+    goal = "def is_goal(state, p):\n    if state[0] > 0.9:\n        raise RuntimeError('no')\n    return False\n\n"
+    file = changed(tmp_path, "problem = ", f"{goal}problem = ")
+    file.write_text(
+        file.read_text().replace("Parameters())", "Parameters(), is_goal=is_goal)").replace(", periodic=True", "")
+    )
+    with pytest.raises(OptionsError, match=r"mine.py, line 14, in is_goal: RuntimeError: no, at x = 1;"):
+        make_problem(str(file), {"grid": 5}).labels["goal"](np.arange(5))
+
+
+def test_a_function_that_ends_without_return_is_refused(tmp_path):
+    terminal = "def is_terminal(state, p):\n    if state[0] > 2.0:\n        return True\n\n"
+    file = changed(tmp_path, "problem = ", f"{terminal}problem = ")
+    file.write_text(file.read_text().replace("Parameters())", "Parameters(), is_terminal=is_terminal)"))
+    with pytest.raises(OptionsError, match=r"mine.py, line 12: is_terminal gives None, .*return True or False"):
+        make_problem(str(file), {"grid": 5})
 
 
 @pytest.mark.parametrize(
@@ -225,5 +273,8 @@ def test_a_trajectory_that_takes_too_many_steps_is_refused_with_its_state(tmp_pa
 def test_numbers_that_are_none_are_refused_with_state_and_action(tmp_path):
     file = changed(tmp_path, "(control[0],)", "(control[0] if x < 0.5 else float('nan') * control[0],)")
     # From x = 0.2, state 3, only action 1 leads to where the derivative is no number.
-    assert "mine: state 3, action 1: " in refused("generate", file, tmp_path / "s", "-p", "grid=5", "--device", "cpu")
+    message = refused("generate", file, tmp_path / "s", "-p", "grid=5", "--device", "cpu")
+    assert "mine.py, line 8: dynamics gives (nan,) at x = 0." in message
+    assert "control 2, which is not finite" in message
+    assert "(mine: state 3, action 1)" in message
     assert not (tmp_path / "s").exists()

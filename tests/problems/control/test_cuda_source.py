@@ -89,7 +89,7 @@ def test_a_trajectory_of_too_many_steps_has_no_duration_in_cpp_either():
     rows = rows_of_kernel(problem, np.arange(1))
     assert np.isnan(rows.durations).all()
     with pytest.raises(OptionsError, match=r"problem 'mountain-car': from state 0 .* control 0 .* 1,000,000 steps"):
-        problem.check_terminates(np.arange(1), rows.durations)
+        problem.check_rows(np.arange(1), rows.probabilities, rows.rewards, rows.durations)
 
 
 def test_the_kernel_takes_states_in_any_order():

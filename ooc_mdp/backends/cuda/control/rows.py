@@ -158,7 +158,7 @@ class ControlRows:
                 for host, device in zip(arrays, computed, strict=True):
                     each = host.size // n
                     device.get(out=host[first * each : (first + part.size) * each])
-        discretised.check_terminates(states, arrays[3])
+        discretised.check_rows(states, *arrays[1:])
         return Rows(
             np.arange(n + 1, dtype=np.int64) * a,
             np.arange(n * a + 1, dtype=np.int64) * k,
