@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -176,7 +177,8 @@ def from_arrays(
     )
     source = open_arrays(model, ReadOptions(normalize=normalize))
     provenance = {"normalize": normalize}
-    return stored_at(path, "arrays", lambda place: convert_source(source, place, options, provenance, progress))
+    build = partial(convert_source, source, options=options, provenance=provenance, progress=progress)
+    return stored_at(path, "the table of P and R", build)
 
 
 @with_table_keywords
@@ -221,15 +223,14 @@ def from_gymnasium(
     StoreError : the store exists, is in use or cannot be written.
     """
     from ooc_mdp.io.conversion import convert as convert_source
-    from ooc_mdp.io.gymnasium import open_environment
+    from ooc_mdp.io.gymnasium import environment_name, open_environment
     from ooc_mdp.io.source import ReadOptions
 
     options = options_of(table, default_dtype="float64", overwrite=overwrite)
     source = open_environment(env, ReadOptions(normalize=normalize, sense=options.sense or "max"))
     provenance = {"normalize": normalize}
-    store = stored_at(
-        path, "environment", lambda place: convert_source(source, place, options, provenance, progress, note=note)
-    )
+    build = partial(convert_source, source, options=options, provenance=provenance, progress=progress, note=note)
+    store = stored_at(path, f"the table of {environment_name(env)}", build)
     left_out = source.left_out.sentence(source.path)
     if note is not None and left_out is not None:
         note(left_out)
@@ -237,15 +238,21 @@ def from_gymnasium(
 
 
 def stored_at(path: AnyPath | None, name: str, build: Callable[[Path], Store]) -> Store:
-    """Build a store at a path; at None in a temporary directory, which is removed when the store is no longer used."""
+    """Build a store at a path; at None in a temporary directory, which is removed when the store is no longer used.
+
+    Parameters
+    ----------
+    name : what messages and reports call a temporary store, whose place no user has chosen.
+    """
     if path is not None:
         return build(Path(path))
     folder = tempfile.mkdtemp(prefix="ooc-mdp-")
     try:
-        store = build(Path(folder) / f"{name}.store")
+        built = build(Path(folder) / "table.store")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    store = replace(built, facts=replace(built.facts, name=name))
     weakref.finalize(store.directory, _remove, folder, os.getpid())  # which other views of the store hold as well
     return store
 
@@ -256,13 +263,7 @@ def open_model(
     """`open_store`; of a model file, :func:`~ooc_mdp.convert` makes a temporary store, removed when it is unused."""
     if not Path(path).is_file():
         return open_store(path, trust=trust, note=note)
-
-    def named(place: Path) -> Store:
-        """The store at a place, which messages call by the name of the model file."""
-        made = convert(path, place)
-        return replace(made, facts=replace(made.facts, name=os.fspath(path)))
-
-    store = stored_at(None, "model", named)
+    store = stored_at(None, os.fspath(path), partial(convert, path))
     if note is not None:
         note(f"{path} was converted to a temporary store; keep one with ooc-mdp convert {path} STORE")
     return store

@@ -131,9 +131,8 @@ def from_rows(
                 "give a function of states (or add the rows to a StoreBuilder, which is resumed)"
             )
         annotations = given_state_annotations("from_rows", given, n)
-        return stored_at(
-            path, "rows", partial(_from_blocks, n, rows, normalize, grid, annotations, overwrite, progress, note, table)
-        )
+        from_blocks = partial(_from_blocks, n, rows, normalize, grid, annotations, overwrite, progress, note, table)
+        return stored_at(path, "the table of the rows of a generator", from_blocks)
     options = options_of(table, default_dtype="float64", grid=grid, overwrite=overwrite, resume=resume)
     if path is not None:
         refuse_taken(Path(path), overwrite)
@@ -157,7 +156,7 @@ def from_rows(
             origin = {"format": "function"}
             return generate(problem, place, options, origin, progress, executor=executor, annotations=annotations)
 
-    return stored_at(path, "rows", build)
+    return stored_at(path, f"the table of the rows of {name}", build)
 
 
 def _check_sent(function: Callable[..., Any], name: str) -> None:

@@ -110,6 +110,21 @@ def test_a_temporary_store_lives_as_long_as_it_is_used(temporary):
     assert list(temporary.iterdir()) == []
 
 
+def test_messages_name_what_a_temporary_store_was_made_of_and_not_its_place(temporary):
+    def stay(state):
+        return [[(1.0, state, 1.0)]]
+
+    for store, name in (
+        (ooc_mdp.from_arrays(FOREST_P, FOREST_R), "the table of P and R"),
+        (ooc_mdp.from_gymnasium(SimpleNamespace(P={0: {0: [(1.0, 0, 1.0, False)]}})), "the table of SimpleNamespace"),
+        (ooc_mdp.from_rows(2, stay, per_state=True), "the table of the rows of stay"),
+    ):
+        assert repr(store).startswith(f"<Store {name}: ")
+        assert store.name == name
+        with pytest.raises(OptionsError, match=f"^{name} names no initial states"):
+            ooc_mdp.solve(store, ooc_mdp.TotalReward(reachable=True))
+
+
 def test_nothing_is_left_where_arrays_are_refused(temporary):
     with pytest.raises(ooc_mdp.InputError, match=r"state 0, action 0: probabilities sum to 0\.9, not 1"):
         ooc_mdp.solve(FOREST_P * 0.9, FOREST_R, discount=0.9)

@@ -70,7 +70,7 @@ class Store(Table):
     def __repr__(self) -> str:
         size = format_bytes(int(self.facts.partition_bytes.sum()))
         states, partitions = counted(self.n_states, "state"), counted(self.n_partitions, "partition")
-        return f"<Store {self.path}: {states}, {partitions}, {size}>"
+        return f"<Store {self.name}: {states}, {partitions}, {size}>"
 
     def __copy__(self) -> Store:
         """The store itself, which does not change."""
