@@ -211,7 +211,7 @@ class DiscretisedProblem:
         OptionsError : there is one; says which, and what to change.
         """
         self._check_terminates(states, durations)
-        wrong = ~np.isfinite(rewards) | np.isnan(probabilities.reshape(rewards.size, -1)).any(axis=1)
+        wrong = ~np.isfinite(rewards) | np.isnan(probabilities.reshape(rewards.size, len(self.points) + 1)).any(axis=1)
         if wrong.any():
             n, action = divmod(int(wrong.argmax()), self.n_actions)
             found = self._failing_call(states[n], None)
