@@ -72,7 +72,8 @@ def check_table(table: Table) -> None:
     if facts.row_sum_range.min() < MIN_MASS:
         raise OptionsError(
             f"{table.name} has a row whose probabilities sum to {facts.row_sum_range.min():.9g}: the process may end "
-            "there, and a long-run average is of processes that go on; convert again with --normalize"
+            "there, and a long-run average is of processes that go on; make the store again with --normalize (in "
+            "Python normalize=True)"
         )
     check_reward_range(facts, steps=1.0)
 

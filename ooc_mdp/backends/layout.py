@@ -21,6 +21,7 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.options import CacheSize, format_bytes
+from ooc_mdp.runtime.memory_plan import SMALLER
 
 __all__ = [
     "ROWS",
@@ -166,8 +167,8 @@ def cache_of_size(partition_bytes: IntArray, size: CacheSize, slot: int | None =
     if cache < place:
         raise MemoryBudgetError(
             f"partition {int(partition_bytes.argmax())} needs {format_bytes(place)}, the cache holds "
-            f"{format_bytes(cache)}; raise --cache to at least {place}, or convert again with smaller partitions "
-            f"(--partition-size {max(1, cache // 2)})"
+            f"{format_bytes(cache)}; raise --cache to at least {place}, or make the store again with smaller "
+            f"partitions (--partition-size {max(1, cache // 2)}, in Python partition_size)"
         )
     return cache
 
@@ -193,8 +194,7 @@ def cache_within_budget(budget: int, other_buffers: Mapping[str, int], place: in
         what = "a slot of the cache" if places else "the largest partition"
         raise MemoryBudgetError(
             f"a budget of {format_bytes(budget)} on {device} cannot hold this solve: {_sum_of(other_buffers)}, and "
-            f"{what} takes {format_bytes(place)}; raise --device-memory to at least {taken + place}, or convert "
-            "again with smaller partitions (--partition-size)"
+            f"{what} takes {format_bytes(place)}; raise --device-memory to at least {taken + place}, or {SMALLER}"
         )
     return min(left // place, places) * place if places else left
 
@@ -226,7 +226,7 @@ def check_free_memory(
     elif for_cache < place:
         remedy = (
             f"beside all else {format_bytes(for_cache)} are left for a cache, in which a partition takes "
-            f"{format_bytes(place)}: convert again with smaller partitions (--partition-size), or use --device cpu"
+            f"{format_bytes(place)}: {SMALLER}, or use --device cpu"
         )
     else:
         remedy = (

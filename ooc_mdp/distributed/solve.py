@@ -193,7 +193,7 @@ def check_options(options: SolveOptions, run: RunOptions) -> None:
     if isinstance(options.question, Discounted) and (options.question.reward or options.question.sense):
         raise OptionsError(
             f"{option_of(options.question)}: several workers take the store's own rewards and sense; leave --workers "
-            f"and --scheduler out, or convert again with --reward-model and --sense"
+            f"and --scheduler out, or make a store of these rewards and this sense (convert --reward-model, --sense)"
         )
     if options.exact_priorities:
         raise OptionsError("exact priorities recompute those of all dependents, on one machine only")

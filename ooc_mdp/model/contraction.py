@@ -68,8 +68,9 @@ class Contraction:
             p = int(np.argmin(margin))
             raise OptionsError(
                 f"partition {p} has a row that sums to {row_sum[p]:.9g} and a discount of {discount[p]:.9g} a "
-                f"step: their product is not below 1, so no error can be proved; lower the discount, or convert "
-                f"again with --normalize (and --dtype float64)"
+                f"step: their product is not below 1, so no error can be proved; lower the discount, or make the "
+                f"store again with float64 numbers (--dtype, in Python dtype) and, where its rows do not sum to 1, "
+                f"with --normalize (normalize=True)"
             )
         shift_ratio = np.full_like(margin, np.inf)
         if min_row_sums is not None:

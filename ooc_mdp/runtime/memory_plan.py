@@ -12,16 +12,15 @@ from ooc_mdp.errors import MemoryBudgetError
 from ooc_mdp.options import format_bytes
 from ooc_mdp.runtime.memory import available_bytes
 
-__all__ = ["PROCESS", "SMALLER_PARTITIONS", "MemoryPlan"]
+__all__ = ["PROCESS", "SMALLER", "SMALLER_PARTITIONS", "MemoryPlan"]
 
 PROCESS = "process"
 """What a plan calls the RAM that the process has when it is made: code, and what has been read."""
 
 
-SMALLER_PARTITIONS = (
-    "convert again with smaller partitions (--partition-size), or use a machine with more memory: a state's rows stay "
-    "in one partition"
-)
+SMALLER = "make the store again with smaller partitions (--partition-size, in Python partition_size)"
+"""What to do where a partition is too large, whatever made the store."""
+SMALLER_PARTITIONS = f"{SMALLER}, or use a machine with more memory: a state's rows stay in one partition"
 """What to do where one partition, with what is computed of it, is more than the RAM that there is."""
 
 

@@ -182,8 +182,8 @@ class PartitionCache(Generic[T]):
         if size > self.budget:
             raise MemoryBudgetError(
                 f"partition {partition} needs {format_bytes(size)}, the cache holds {format_bytes(self.budget)}; "
-                f"raise --cache to at least {size}, or convert again with smaller partitions "
-                f"(--partition-size {max(1, self.budget // 2)})"
+                f"raise --cache to at least {size}, or make the store again with smaller partitions "
+                f"(--partition-size {max(1, self.budget // 2)}, in Python partition_size)"
             )
         place = self._places[partition]
         if not self.make_room(size, keep, place):

@@ -27,7 +27,7 @@ from ooc_mdp.model.table import Table
 from ooc_mdp.options import DEFAULT_KERNEL, MethodName, SolveOptions, format_bytes
 from ooc_mdp.runtime import quotas
 from ooc_mdp.runtime.memory import KEPT_PER_THREAD, available_bytes, resident_bytes
-from ooc_mdp.runtime.memory_plan import PROCESS, MemoryPlan
+from ooc_mdp.runtime.memory_plan import PROCESS, SMALLER, MemoryPlan
 from ooc_mdp.scheduling.loops import load_code as load_scheduling
 from ooc_mdp.scheduling.residual_bounds import ResidualBounds
 from ooc_mdp.scheduling.sweep_bound import describe_sweep_bound
@@ -224,8 +224,8 @@ def fitting_cache(memory: MemoryPlan, largest: int) -> str:
     if fitting >= largest:
         return f"lower --cache to at most {fitting}"
     return (
-        f"beside all else no cache is left that holds the largest partition ({format_bytes(largest)}): convert again "
-        "with smaller partitions (--partition-size), or use a machine with more memory"
+        f"beside all else no cache is left that holds the largest partition ({format_bytes(largest)}): {SMALLER}, or "
+        "use a machine with more memory"
     )
 
 

@@ -368,7 +368,7 @@ def read_checked(table: Table, p: int) -> tuple[PartitionTable, int]:
     part, n_bytes = table.read(p)
     findings = table.contradictions(part)
     if findings:
-        raise StoreError(f"{table.name} contradicts itself: {findings[0]}; convert or generate again")
+        raise StoreError(f"{table.name} contradicts itself: {findings[0]}; make the store again")
     return part, n_bytes
 
 

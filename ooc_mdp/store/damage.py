@@ -12,7 +12,7 @@ from ooc_mdp.store.directory import Directory
 
 __all__ = ["REMEDY", "refuse_missing_states", "unreadable_chunk"]
 
-REMEDY = "convert or generate again"
+REMEDY = "make the store again"
 
 
 def unreadable_chunk(directory: Directory, chunk: str, name: str, p: int, error: Exception) -> DamagedStoreError:

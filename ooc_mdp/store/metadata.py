@@ -51,7 +51,7 @@ __all__ = [
 
 PARTIAL_SUFFIX = ".partial"
 PREVIOUS_SUFFIX = ".previous"
-_REMEDY = "convert or generate again"
+_REMEDY = "make the store again"
 
 
 @dataclass(frozen=True, slots=True)

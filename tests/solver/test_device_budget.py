@@ -111,7 +111,7 @@ def test_too_small_a_budget_is_refused_with_what_takes_it(store: Store) -> None:
     with pytest.raises(
         MemoryBudgetError,
         match=r"a budget of 2\.0 KiB on cuda:0 cannot hold this solve: values 2\.0 KiB \+ policy 1\.0 KiB \+ workspace "
-        r"1000 B = 4\.0 KiB, and the largest partition takes .*; raise --device-memory to at least \d+, or convert",
+        r"1000 B = 4\.0 KiB, and the largest partition takes .*; raise --device-memory to at least \d+, or make",
     ):
         planned(store, Device(1 << 30), device_memory=2048)
 
@@ -129,7 +129,9 @@ def test_what_the_device_has_not_free_is_refused_with_the_remedy(store: Store) -
     with pytest.raises(MemoryBudgetError, match="use --device cpu or a device with more memory"):
         planned(store, Device(12 * STATES), cache=CacheSize(size=largest))
     for options in ({"cache": CacheSize(size=largest)}, {"device_memory": 2 * free}):
-        with pytest.raises(MemoryBudgetError, match=rf"are left .* takes {format_bytes(largest)}: convert again"):
+        with pytest.raises(
+            MemoryBudgetError, match=rf"are left .* takes {format_bytes(largest)}: make the store again"
+        ):
             planned(store, Device(free - 1), **options)
 
 

@@ -219,7 +219,7 @@ def test_a_problem_that_promises_too_much_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_stores_of_older_formats_are_refused_with_the_remedy(store: Store, version: int) -> None:
     reseal(store.path, lambda attributes: attributes.update(format_version=version))
-    with pytest.raises(StoreError, match=rf"format version {version}, this program reads 4; convert or generate again"):
+    with pytest.raises(StoreError, match=rf"format version {version}, this program reads 4; make the store again"):
         open_store(store.path)
 
 

@@ -147,7 +147,7 @@ def test_a_flipped_bit_is_found_by_read_and_by_check(store: Store, name: str, wh
     damaged = bytearray(path.read_bytes())
     damaged[where] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(StoreError, match=rf"{name} of partition 2 is damaged in .*{name}.*convert or generate again"):
+    with pytest.raises(StoreError, match=rf"{name} of partition 2 is damaged in .*{name}.*make the store again"):
         store.read(2)
     store.read(1)
     assert [(f.field, f.partition) for f in check_store(store).findings] == [(name, 2)]
@@ -159,7 +159,7 @@ def test_a_truncated_chunk_is_damaged_and_a_lost_one_missing(store: Store) -> No
     with pytest.raises(StoreError, match="halo of partition 1 is damaged"):
         store.read(1)
     path.unlink()
-    with pytest.raises(StoreError, match=r"halo of partition 1 is missing.*convert or generate again"):
+    with pytest.raises(StoreError, match=r"halo of partition 1 is missing.*make the store again"):
         store.read(1)
     assert {(f.field, f.partition) for f in check_store(store).findings} == {("halo", 1)}
 
@@ -257,13 +257,13 @@ def test_an_attribute_that_the_format_does_not_allow_is_refused(
     message = str(caught.value)
     assert re.match(rf"{re.escape(str(store.path))} is damaged \((its attributes|table|about): {name} is ", message)
     assert rule in message
-    assert message.endswith("); convert or generate again")
+    assert message.endswith("); make the store again")
 
 
 def test_attributes_that_are_missing_or_none_at_all_are_refused(store: Store) -> None:
     original = (store.path / "zarr.json").read_text()
     change_json(store.path / "zarr.json", lambda d: [d["attributes"]["table"].pop(n) for n in ("n_rows", "sense")])
-    with pytest.raises(StoreError, match=r"\(table: missing: n_rows, sense\); convert or generate again"):
+    with pytest.raises(StoreError, match=r"\(table: missing: n_rows, sense\); make the store again"):
         open_store(store.path)
     (store.path / "zarr.json").write_text(original)
     change_json(store.path / "zarr.json", lambda d: d["attributes"].update(encodingr={}))

@@ -90,7 +90,7 @@ def test_a_dense_table_beyond_the_budget_is_refused_with_the_numbers(tmp_path: P
         said = str(refused.value)
         assert f"workspace of {needed / 1024:.1f} KiB for partitions of up to 100 states" in said
         assert f"{facts.largest_halo} halo states and 400 rows" in said
-        assert said.endswith("convert again with smaller partitions (--partition-size), or take --kernel plain")
+        assert said.endswith("(--partition-size, in Python partition_size), or take --kernel plain")
     assert backend.layout(facts, Needs(free=2 * needed)).cache_bytes
 
 

@@ -74,7 +74,7 @@ def test_a_frame_that_cannot_be_decoded_is_named_and_the_next_load_is_none_the_w
     for _ in range(pipelines + 1):
         write_frame(path, bytes(frame))
         accept(store)
-        with pytest.raises(StoreError, match=r"successors of partition 1 .*cannot be decoded; convert again"):
+        with pytest.raises(StoreError, match=r"successors of partition 1 .*cannot be decoded; make the store again"):
             engine.load(1)
         write_frame(path, intact)
         accept(store)
@@ -95,7 +95,7 @@ def test_pointers_that_lead_anywhere_are_named_and_not_followed(name: str, at: i
     intact = path.read_bytes()
     write_frame(path, encode_frame(meta.field, pointers))
     accept(store)
-    with pytest.raises(StoreError, match=rf"{name}.* of partition 1 .*cannot be decoded; convert again"):
+    with pytest.raises(StoreError, match=rf"{name}.* of partition 1 .*cannot be decoded; make the store again"):
         engine.load(1)
     path.write_bytes(intact)
     accept(store)
@@ -118,7 +118,7 @@ def test_rows_that_lead_nowhere_are_named_and_not_followed(kind: str, name: str,
     intact = path.read_bytes()
     write_frame(path, encode_frame(meta.field, values.astype(meta.stored, copy=False)))
     accept(store)
-    with pytest.raises(StoreError, match="rows of partition 1 lead to states that do not exist; convert again"):
+    with pytest.raises(StoreError, match="rows of partition 1 lead to states that do not exist; make the store again"):
         engine.load(1)
     path.write_bytes(intact)
     accept(store)

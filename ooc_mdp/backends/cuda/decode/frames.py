@@ -285,7 +285,8 @@ class DeviceDecoder:
             faults.append("there is no successor_ptr")
         if faults:
             raise StoreError(
-                f"field {stored.name} of partition {raw.index} cannot be decoded: {'; '.join(faults)}; convert again"
+                f"field {stored.name} of partition {raw.index} cannot be decoded: {'; '.join(faults)}; make the "
+                "store again"
             )
 
 

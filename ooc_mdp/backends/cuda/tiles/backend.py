@@ -43,6 +43,7 @@ from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.state_order import GridOrder
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import format_bytes
+from ooc_mdp.runtime.memory_plan import SMALLER
 
 __all__ = ["TiledBackend"]
 
@@ -198,8 +199,8 @@ class TiledBackend:
         except MemoryError as error:
             raise MemoryBudgetError(
                 f"loads of partitions need {format_bytes(TileLoader.device_bytes(model))} on {self.name}, which has "
-                "not so much left beside values, policy and tiles; use --device cpu or a larger device, or convert "
-                "again with smaller partitions (--partition-size)"
+                "not so much left beside values, policy and tiles; use --device cpu or a larger device, or "
+                f"{SMALLER}"
             ) from error
 
     def _slots_on(self, device: Device, count: int) -> queue.SimpleQueue[int]:

@@ -310,7 +310,7 @@ class TileLoader:
         pipeline.stream.clear(pipeline.faults, 4 * _FAULTS)
         pipeline.stream.wait()  # larger slots may follow, for which everything here is freed
         if undecoded is not None:
-            raise StoreError(f"{undecoded}; convert again")
+            raise StoreError(f"{undecoded}; make the store again")
         if pipeline.error_words[3]:
-            raise StoreError(f"rows of partition {index} lead to states that do not exist; convert again")
+            raise StoreError(f"rows of partition {index} lead to states that do not exist; make the store again")
         raise SlotsTooSmall(f"a tile of partition {index} reads more than {self._layout.halo} states outside")

@@ -24,6 +24,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import Stopping, format_bytes
 from ooc_mdp.reference import schedules
 from ooc_mdp.reference.schedules import Schedule
+from ooc_mdp.runtime.memory_plan import SMALLER
 
 __all__ = ["SIMPLE_KERNELS", "Launch", "SimpleKernel"]
 
@@ -116,8 +117,8 @@ class SimpleKernel:
             raise MemoryBudgetError(
                 f"{facts.name}: --kernel {self.word} needs a workspace of {format_bytes(workspace)} for partitions of "
                 f"up to {facts.largest_partition} states, {facts.largest_halo} halo states and {facts.max_rows} rows, "
-                f"and {format_bytes(other)} for all else; {device} has {format_bytes(available)}: convert again with "
-                f"smaller partitions (--partition-size), or take --kernel plain"
+                f"and {format_bytes(other)} for all else; {device} has {format_bytes(available)}: {SMALLER}, or "
+                f"take --kernel plain"
             )
 
 
