@@ -7,7 +7,7 @@ without any directory (`open_problem`). The same keywords describe it everywhere
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -243,7 +243,8 @@ def generate(
     problem = select_rows(make_problem(name, parameters), device if workers is None else "cpu", note)
     options = options_of(table, default_dtype=problem.default_dtype, overwrite=overwrite, resume=resume)
     processes = workers if isinstance(workers, int) else None
-    confirm_generation(problem, options, Path(store), allow_large, note, virtual=virtual, workers=processes)
+    with _noted_compilation(problem, note):
+        confirm_generation(problem, options, Path(store), allow_large, note, virtual=virtual, workers=processes)
     if virtual:
         return generate_virtual(problem, Path(store), options, progress)
     if not isinstance(problem, DeviceProblem):
@@ -253,6 +254,16 @@ def generate(
         return generate_problem(problem, store, options, provenance={"device": problem.source.name}, progress=progress)
     finally:
         problem.source.close()
+
+
+def _noted_compilation(problem: object, note: Callable[[str], None] | None) -> AbstractContextManager[None]:
+    """Meanwhile, `note` is called when the functions of a control problem are compiled."""
+    from ooc_mdp.backends.compiling import COMPILING_FUNCTIONS, note_compiling
+    from ooc_mdp.problems.control import DiscretisedProblem
+
+    if note is None or not isinstance(problem, DiscretisedProblem):
+        return nullcontext()
+    return note_compiling(note, COMPILING_FUNCTIONS)
 
 
 @check_types(path=PATH, trust=FLAG, note=maybe(FUNCTION))
@@ -344,5 +355,6 @@ def open_problem(
 
     problem = select_rows(make_problem(name, parameters), device, note)
     options = options_of(table, default_dtype=problem.default_dtype)
-    confirm_generation(problem, options, Path.cwd(), allow_large, note, virtual=True)
+    with _noted_compilation(problem, note):
+        confirm_generation(problem, options, Path.cwd(), allow_large, note, virtual=True)
     return RecomputedTable.after_first_pass(problem, options, Path(name).name, progress)

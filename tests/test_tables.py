@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ooc_mdp
+from ooc_mdp.backends.compiling import COMPILING_FUNCTIONS
 from ooc_mdp.errors import OptionsError
 
 SHARED = (
@@ -97,3 +98,18 @@ def test_a_source_with_a_grid_is_cut_into_blocks_as_a_problem_is(tmp_path: Path)
     )
     assert store.n_partitions == 4
     assert store.facts.attributes["partitioning"] == {"method": "grid", "block_shape": [2, 2]}
+
+
+def test_a_generation_notes_that_functions_of_a_control_problem_are_compiled_and_for_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "drift.py"
+    file.write_text(
+        "from ooc_mdp import Axis, ControlProblem\n\n"
+        "def dynamics(state, control, p):\n    return (control[0] - 0.125 * state[0],)\n\n"
+        'problem = ControlProblem("drift", "", (Axis("x", 0.0, 1.0),), ((1.0,),), dynamics)\n'
+    )
+    said: list[str] = []
+    ooc_mdp.generate(file, tmp_path / "d.store", {"grid": 5}, device="cpu", note=said.append)
+    assert said[0] == COMPILING_FUNCTIONS
+    said.clear()
+    ooc_mdp.generate("random", tmp_path / "r.store", {"states": 9}, note=said.append)
+    assert COMPILING_FUNCTIONS not in said

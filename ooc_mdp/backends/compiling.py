@@ -16,6 +16,7 @@ from numba.core.event import Listener, install_listener, start_event, trigger_ev
 
 __all__ = [
     "COMPILING",
+    "COMPILING_FUNCTIONS",
     "CompilationStopped",
     "compiling_kernels",
     "load_until",
@@ -26,7 +27,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-COMPILING = "compiling loops for tables of this kind: some seconds, the first time only"
+COMPILING = "compiling loops for tables of this kind, the first time only; the work begins when they are compiled"
+COMPILING_FUNCTIONS = (
+    "compiling the functions of the control problem, in every run: the more dimensions and terms, the longer it takes"
+)
 
 
 _NUMBA, _DEVICE, _KERNELS = "numba:compile", "ooc-mdp:compile", "ooc-mdp:kernels"
@@ -50,23 +54,24 @@ def compiling_kernels() -> Iterator[None]:
 class _First(Listener):
     """Hears of the first loop that is compiled, not of those that are found where earlier runs have kept them."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], text: str) -> None:
         self._note: Callable[[str], None] | None = note
+        self._text = text
 
     def on_start(self, event: Any) -> None:
         """Say so, once."""
         note, self._note = self._note, None
         if note is not None:
-            note(COMPILING)
+            note(self._text)
 
     def on_end(self, event: Any) -> None:
         """Nothing to do."""
 
 
 @contextmanager
-def note_compiling(note: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile, `note` is called once if a loop or a device's kernel has to be compiled."""
-    first = _First(note)
+def note_compiling(note: Callable[[str], None], text: str = COMPILING) -> Iterator[None]:
+    """Meanwhile, `note` is called once, with `text`, if a loop or a device's kernel has to be compiled."""
+    first = _First(note, text)
     with install_listener(_NUMBA, first), install_listener(_DEVICE, first):
         yield
 
