@@ -112,7 +112,9 @@ def test_the_first_states_of_a_label_are_found(tmp_path: Path, virtual: bool):
             assert store.annotations.first_states(label, most).tolist() == where(store, label)[:most]
 
 
-@pytest.mark.parametrize(("body", "said"), [("1 / (x[0] - 0.5) > 3", "in is_goal: ZeroDivisionError"), ("x.y > 0", "y")])
+@pytest.mark.parametrize(
+    ("body", "said"), [("1 / (x[0] - 0.5) > 3", "in is_goal: ZeroDivisionError"), ("x.y > 0", "y")]
+)
 def test_a_goal_that_cannot_be_computed_is_refused_before_the_table_is(tmp_path: Path, body: str, said: str):
     (tmp_path / "cart.py").write_text(PROBLEM.replace("return x[0] > 0.75", f"return {body}"))
     with pytest.raises(OptionsError, match=said):
