@@ -45,16 +45,16 @@ Quantity = Literal["value", "stage_value", "gain"]
 
 
 class Outcome(enum.Enum):
-    """How a solve ended; the message says what to try next."""
+    """How a solve ended; the message says what it means. What to try next depends on the solve: `Solution.message`."""
 
     PROVED = ("proved", "the error is proved to be at most the target")
     RESIDUAL_REACHED = (
         "residual_reached",
         "the plain Bellman residual is at most the target; the error bound is what it proves",
     )
-    TIME_LIMIT = ("time_limit", "the time limit came first; go on with --resume, or raise --time-limit")
-    INTERRUPTED = ("interrupted", "stopped by a signal; go on with --resume")
-    WORKERS_LOST = ("workers_lost", "no worker, or no scheduler, was left; go on with --resume")
+    TIME_LIMIT = ("time_limit", "the time limit came first")
+    INTERRUPTED = ("interrupted", "stopped by a signal")
+    WORKERS_LOST = ("workers_lost", "no worker, or no scheduler, was left")
     PRECISION_LIMIT = (
         "precision_limit",
         "the target is below what can be proved of float64 values; ask for a larger --epsilon",
@@ -77,6 +77,11 @@ class Outcome(enum.Enum):
     def proved(self) -> bool:
         """Whether the target was reached."""
         return self in (Outcome.PROVED, Outcome.RESIDUAL_REACHED)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether something ended the solve before its method did: a limit, a signal, or the loss of all workers."""
+        return self in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.WORKERS_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,9 @@ class Solution(Presentable):
     not count them. None in what was read from a result."""
     geometry: dict[str, Any] | None = None
     """The grid of the states, as the table's store describes it; None where they are no grid."""
+    checkpoint: str | None = None
+    """Path of the checkpoint from which the same solve continues with `resume`; None where there is none: of what was
+    proved, without an output, and where a solve is stopped before it has values to continue from."""
     table: Table | None = None
     """The table that was solved, by which :meth:`q_values` computes; None in what was read from a result, or copied."""
 
@@ -281,6 +289,20 @@ class Solution(Presentable):
             return None
         exact = Decimal(bound) * Decimal("1.01")
         return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING))
+
+    @property
+    def message(self) -> str:
+        """What the outcome means, and what to try next."""
+        meaning, _, advice = self.outcome.message.partition("; ")
+        if self.outcome.stopped:
+            limited = self.outcome is Outcome.TIME_LIMIT
+            advice = "there is no checkpoint to go on from" + (": raise --time-limit" if limited else "")
+            if self.checkpoint is not None:
+                advice = "go on with --resume" + (", or raise --time-limit" if limited else "")
+        elif self.least_target is not None:
+            option = "--residual" if self.certificate.stopping_rule == "residual" else "--epsilon"
+            advice = f"the least that is possible is {option} {self.least_target:g}"
+        return f"{meaning}; {advice}" if advice else meaning
 
     def q_values(self, states: Any = None, *, stage: int = 0) -> QValues:
         """Values of the actions of some states: :func:`ooc_mdp.q_values` with the table that was solved.
@@ -359,6 +381,8 @@ class Solution(Presentable):
             **gain,
             "initial": [{name: _shown(x) for name, x in each._asdict().items()} for each in self.initial],
             "outcome": self.outcome.value,
+            "message": self.message,
+            "checkpoint": self.checkpoint,
             "method": self.method,
             "device": self.device,
             **self.criterion,

@@ -18,7 +18,7 @@ from ooc_mdp.report.rows import print_rows
 from ooc_mdp.report.workers_table import print_workers
 from ooc_mdp.sizes import counted
 
-__all__ = ["error_words", "gain_rows", "outcome_words", "policy_words", "print_solution", "solution_rows"]
+__all__ = ["error_words", "gain_rows", "policy_words", "print_solution", "solution_rows"]
 
 _ERRORS = {
     "value": "|V - V*| ≤ {} in every state",
@@ -45,17 +45,7 @@ def print_solution(
     store : likewise; None where no command can name it.
     verbose : whether all counters and the memory plan follow.
     """
-    message, result = outcome_words(figures, outcome), str(output)
-    if output is None:
-        result = "not kept (name one with --output)"
-        if outcome in (Outcome.TIME_LIMIT, Outcome.INTERRUPTED, Outcome.WORKERS_LOST):
-            message = message.partition(";")[0]
-    elif not outcome.proved:
-        checkpoint = output.with_name(output.name + ".checkpoint")
-        result = f"none yet; the checkpoint is {checkpoint}"
-        if not checkpoint.exists():
-            message, result = message.partition(";")[0], "none, and no checkpoint: nothing to continue from yet"
-    rows = [*solution_rows(figures, message, verbose), ("result", result)]
+    rows = [*solution_rows(figures, verbose), ("result", _result(figures, outcome, output))]
     if output is not None and outcome.proved and store is not None:
         rows.append(("next", _next_commands(store, output)))
     print_rows("", rows)
@@ -63,16 +53,28 @@ def print_solution(
         print_workers(figures["workers"])
 
 
+def _result(figures: dict[str, Any], outcome: Outcome, output: Path | None) -> str:
+    """Where the result is, or what there is in its place."""
+    if output is None:
+        return "not kept (name one with --output)"
+    if outcome.proved:
+        return str(output)
+    earlier = f"the earlier one, {output}, is as it was" if output.exists() else "none"
+    if figures["checkpoint"] is None:
+        return f"{earlier}, and no checkpoint"
+    return f"{earlier}; the checkpoint is {figures['checkpoint']}"
+
+
 def _next_commands(store: str, output: Path) -> str:
     verify = shlex.join(["ooc-mdp", "verify", store, str(output)])
     return f"{shlex.join(['ooc-mdp', 'report', str(output)])}; {verify}"
 
 
-def solution_rows(figures: dict[str, Any], message: str, verbose: bool = False) -> list[tuple[str, str]]:
+def solution_rows(figures: dict[str, Any], verbose: bool = False) -> list[tuple[str, str]]:
     """The answer, and what it cost."""
     share = figures["cache_bytes"] / max(figures["table_bytes"], 1)
     return [
-        *_answer_rows(figures, message, verbose),
+        *_answer_rows(figures, verbose),
         *_value_row(figures),
         ("policy", policy_words(figures) or _loss(figures)),
         ("method", f"{figures['method']} on {figures['device']}, {_asked(figures)}"),
@@ -86,12 +88,12 @@ def solution_rows(figures: dict[str, Any], message: str, verbose: bool = False) 
     ]  # fmt: skip
 
 
-def _answer_rows(figures: dict[str, Any], message: str, verbose: bool) -> list[tuple[str, str]]:
+def _answer_rows(figures: dict[str, Any], verbose: bool) -> list[tuple[str, str]]:
     """What is proved, and the answer at the initial states; in front of it where the question is about this number."""
     proved = figures["outcome"] == Outcome.PROVED.value
     proof = [("PROVED" if proved else "STOPPED", _error(figures))]
     if verbose or not proved:
-        proof.append(("outcome", f"{figures['outcome']}: {message}"))
+        proof.append(("outcome", f"{figures['outcome']}: {figures['message']}"))
     answer = [*gain_rows(figures), *_initial_rows(figures["initial"])]
     return [*answer, *proof] if figures["quantity"] == "gain" or "goal" in figures else [*proof, *answer]
 
@@ -192,15 +194,6 @@ def gain_rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if low is None or high is None:
         return [("gain", "unknown")]
     return [("gain", f"between {low!r} and {high!r} in every state")]
-
-
-def outcome_words(figures: dict[str, Any], outcome: Outcome) -> str:
-    """What the outcome means, and what to try next; with the least target where the one that was given is below it."""
-    least = figures["least_target"]
-    if least is None:
-        return outcome.message
-    option = "--residual" if figures["stopping_rule"] == "residual" else "--epsilon"
-    return f"{outcome.message.partition(';')[0]}; the least that is possible is {option} {least:g}"
 
 
 def _target(figures: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ooc_mdp.model.solution import Outcome
 from ooc_mdp.options import format_bytes
 from ooc_mdp.quoting import listed, quote
 from ooc_mdp.report.rows import FILE_WIDTH, print_rows
@@ -28,8 +27,7 @@ __all__ = [
 
 def print_result(facts: dict[str, Any], option: str) -> None:
     """What a result proves and where it came from, from `inspect_result`; `option` asks for what it answers."""
-    message = next(outcome.message for outcome in Outcome if outcome.value == facts["outcome"])
-    rows = [("question", option), *solution_rows(facts, message, verbose=True)]
+    rows = [("question", option), *solution_rows(facts, verbose=True)]
     rows.append(
         ("solved from", f"the store {facts['store']}, {facts['sense']}imise, fingerprint {facts['fingerprint']}")
     )

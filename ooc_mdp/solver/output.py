@@ -319,7 +319,7 @@ class Output:
         """
         if self.path is None or not outcome.proved:
             self.save(take)  # before the solution takes memory
-            return conclude()
+            return replace(conclude(), checkpoint=self._left())
         try:
             solution = conclude()
             write_result(self.path, table, solution, self.identity, replace=self._run.resume or self._run.overwrite)
@@ -334,6 +334,11 @@ class Output:
             raise
         remove_checkpoint(checkpoint_path(self.path))
         return solution if solution.stages is None else replace(solution, stages=stored_stages(self.path))
+
+    def _left(self) -> str | None:
+        """Path of the checkpoint that there is, be it that of an earlier run; None where there is none."""
+        where = None if self.path is None else checkpoint_path(self.path)
+        return str(where) if where is not None and where.exists() else None
 
     def _keep(self, take: TakeSnapshot) -> bool:
         """Save after another error; whether there is a checkpoint then, be it the one before."""

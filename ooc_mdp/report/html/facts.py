@@ -74,8 +74,7 @@ def warnings(solution: Solution) -> tuple[str, ...]:
     found, c = [], solution.certificate
     known = value_range(solution)
     if solution.outcome is not Outcome.PROVED:
-        message = solution.outcome.message
-        found.append(f"The outcome is {solution.outcome.value}: {message}.")
+        found.append(f"The outcome is {solution.outcome.value}: {solution.message}.")
     if (
         solution.gain is None
         and known is not None
