@@ -215,6 +215,9 @@ class Solution(Presentable):
     checkpoint: str | None = None
     """Path of the checkpoint from which the same solve continues with `resume`; None where there is none: of what was
     proved, without an output, and where a solve is stopped before it has values to continue from."""
+    reason: str | None = None
+    """Why the method could do no more, and what to try; None where the outcome says that, and in what was read from a
+    result."""
     table: Table | None = None
     """The table that was solved, by which :meth:`q_values` computes; None in what was read from a result, or copied."""
 
@@ -299,6 +302,8 @@ class Solution(Presentable):
             advice = "there is no checkpoint to go on from" + (": raise --time-limit" if limited else "")
             if self.checkpoint is not None:
                 advice = "go on with --resume" + (", or raise --time-limit" if limited else "")
+        elif self.reason is not None:
+            return self.reason
         elif self.least_target is not None:
             option = "--residual" if self.certificate.stopping_rule == "residual" else "--epsilon"
             advice = f"the least that is possible is {option} {self.least_target:g}"

@@ -60,6 +60,11 @@ _PROOF = (
 )
 _BOUNDED_PROOF = "as many backups of a lower and an upper bound as there are steps, each rounded outwards"
 _BACKUPS = "backward induction"
+_ADVICE = {
+    True: "ask for the probability within K steps (--within K), which is proved and at most this one",
+    False: "give each step a cost, or a discount below 1",
+}
+"""By whether a probability is asked for: what to ask for where a process goes on for more steps than float64 counts."""
 
 
 class PropertyEngine:
@@ -161,7 +166,7 @@ class PropertySolve:
     def conclude(self, outcome: Outcome) -> Solution:
         """Certificate, values and policy; what there is where a limit ended the solve."""
         totals = self.state.totals or self.state.unfinished(outcome)
-        solution = conclude_totals(self.state, totals, self.plan)
+        solution = conclude_totals(self.state, totals, self.plan, _ADVICE[self.table.pays_goal])
         if totals.found is None:
             return solution if self.decided is None else _with_known_values(solution, self.table, self.decided)
         if self.steps is not None:
@@ -280,9 +285,15 @@ def difference_bound(difference: float) -> float:
 
 
 def _with_known_values(solution: Solution, table: AskedTable, decided: Decided) -> Solution:
-    """A solution without a proof, with the answers that the graph has decided."""
+    """A solution without a proof, with the answers that the graph has decided, and the others within their limits."""
     exact = table.to_source(decided_values(table, decided.ends))
-    return replace(solution, values=np.where(np.isnan(exact), solution.values, exact))
+    open_states = np.isnan(exact)
+    values = np.where(open_states, np.clip(solution.values, *table.limits), exact)
+    known = (
+        f"{exact.size - np.count_nonzero(open_states):,} of {exact.size:,} states have the exact answer of the graph"
+    )
+    reason = None if solution.reason is None else f"{known}, and nothing is proved of the others: {solution.reason}"
+    return replace(solution, values=values, reason=reason)
 
 
 def _with_policy_of_first_step(solution: Solution) -> Solution:

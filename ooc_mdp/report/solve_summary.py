@@ -102,7 +102,8 @@ def _error(figures: dict[str, Any]) -> str:
     """What is proved, next to what was asked for; as a share of the range of the values where it is a large one."""
     bound = figures["error_bound"]
     if bound is None:
-        return f"nothing is proved yet (target: {_target(figures)})"
+        yet = "" if figures["outcome"] == Outcome.PRECISION_LIMIT.value else " yet"
+        return f"nothing is proved{yet} (target: {_target(figures)})"
     words, spread = error_words(figures, figures["quantity"], f"{bound:.3e}"), _value_range(figures)
     if spread and bound >= _LARGE_SHARE * spread:
         words += f", {bound / spread:.0%} of the value range" if bound < spread else ", more than the value range"

@@ -121,6 +121,8 @@ class IntervalIteration:
     """Largest U - L, and what rounding adds to twice the distance from the middle."""
     steps: int = _STEPS
     """Of an evaluation that reads nothing."""
+    expected_exits: float = 0.0
+    """Largest of any state, under the policy that was evaluated last and ends; 0 before."""
     residual: float = np.inf
     """Largest plain residual when it was last measured."""
     totals: Totals | None = None
@@ -292,11 +294,19 @@ class IntervalIteration:
     def _is_precise(self, most: float) -> bool:
         """Return False where the perturbation would be lost to rounding; UndefinedTotalError where it may be no larger
         than `most`, which is so small."""
-        least = _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0)))
+        least = self._least_perturbation()
         if most < least and self.mean_loss is not None:
             loss = self.mean_loss
             raise undecided(self.tables.source, loss.states, loss.least, loss.most)
         return self.perturbation >= least
+
+    def _least_perturbation(self) -> float:
+        """What is still seen beside the values."""
+        return _MIN_ULPS * float(np.spacing(np.abs(self.values).max(initial=0.0)))
+
+    def least_target(self) -> float:
+        """About the least error for which the perturbation is seen over the expected exits of the last policy."""
+        return 4 * self._least_perturbation() * max(1.0, self.expected_exits)
 
     def _restart_from_middle(self) -> None:
         """Go on with a smaller perturbation, from between the two."""
@@ -321,9 +331,10 @@ class IntervalIteration:
             self.steps *= 2
             return
         self.values[:] = found.totals[:, None]
+        self.expected_exits = float(found.expected_exits.max())
         self.width = 0.0
         if self.options.residual is None:
-            suits = self.target() / (2 * max(1.0, float(found.expected_exits.max())))
+            suits = self.target() / (2 * max(1.0, self.expected_exits))
             self.perturbation = min(self.max_perturbation, suits)
         spread = self.perturbation * found.expected_exits
         self.values[:, 0] -= spread

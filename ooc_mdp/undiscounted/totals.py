@@ -70,6 +70,9 @@ __all__ = [
 ]
 
 METHOD = "interval iteration"
+_ADVICE = "give each step a cost, or a discount below 1"
+_MANY_STEPS = 1e9
+"""Expected steps from which on a larger error is of little help."""
 _PROOF = (
     "lower and upper values checked to be inductive: T_pi L > L and T U < U in every state, float64 rounding included"
 )
@@ -266,8 +269,13 @@ def resume_iteration(run: IntervalIteration, output: Output, session: Session) -
     return True
 
 
-def conclude_totals(run: IntervalIteration, totals: Totals, plan: MemoryPlan) -> Solution:
-    """The solution of a solve: its certificate, and values and policy in the source's order."""
+def conclude_totals(run: IntervalIteration, totals: Totals, plan: MemoryPlan, advice: str = _ADVICE) -> Solution:
+    """The solution of a solve: its certificate, and values and policy in the source's order.
+
+    Parameters
+    ----------
+    advice : what to ask for in place of totals over more steps than float64 can tell apart.
+    """
     store, middle, found = run.tables.source, totals.middle, totals.found
     low, high = (np.ascontiguousarray(run.values[:, i]) for i in (0, 1))
     below, above = -np.inf, np.inf
@@ -288,10 +296,11 @@ def conclude_totals(run: IntervalIteration, totals: Totals, plan: MemoryPlan) ->
         target=run.options.residual if run.options.residual is not None else run.target(),
         stopping_rule="residual" if run.options.residual is not None else "epsilon",
         policy_loss_bound=float(np.nextafter(above - below, np.inf)) if proved else np.inf,
-        proof=_PROOF,
+        proof=_PROOF if proved else "nothing is proved",
     )
     return Solution(
         outcome=totals.outcome,
+        reason=_reason(run, totals, advice),
         method=METHOD,
         device="cpu",
         criterion=record_of(run.options.question),
@@ -303,4 +312,19 @@ def conclude_totals(run: IntervalIteration, totals: Totals, plan: MemoryPlan) ->
         memory_plan={"host": plan.host, "device": plan.device},
         value_lower=store.to_source(low) if proved else None,
         value_upper=store.to_source(high) if proved else None,
+    )
+
+
+def _reason(run: IntervalIteration, totals: Totals, advice: str) -> str | None:
+    """Why float64 could do no more, and what to try; None where another target is what to try."""
+    asked = run.options.epsilon is not None or run.options.residual is not None
+    many = run.expected_exits >= _MANY_STEPS
+    if totals.outcome is not Outcome.PRECISION_LIMIT or totals.found is not None or (asked and not many):
+        return None
+    steps = f"an expected {run.expected_exits:.0e} steps" if many else "very many steps"
+    least, size = run.least_target(), float(np.abs(run.values).max(initial=0.0))
+    larger = f"; --epsilon {least:.0e} may be large enough" if many and least < size else ""
+    return (
+        f"a good policy may go on for {steps} before the process ends, and over so many the rounding of float64 hides "
+        f"by how much a lower and an upper value differ; {advice}{larger}"
     )
