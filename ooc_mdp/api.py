@@ -331,7 +331,7 @@ def simulate(
     """
     from ooc_mdp.model.solution import Solution
     from ooc_mdp.problems.control import DiscretisedProblem
-    from ooc_mdp.simulation import parse_start, problem_of, random_starts
+    from ooc_mdp.simulation import other_problem, parse_start, problem_of, random_starts
     from ooc_mdp.simulation import simulate as run_policy
     from ooc_mdp.store.result import Result
 
@@ -360,7 +360,7 @@ def simulate(
     chosen = [parse_start(of.problem, start) if isinstance(start, str) else start for start in starts]
     if random is not None:
         chosen += random_starts(of.problem, random, seed)
-    return run_policy(
+    simulation = run_policy(
         of,
         opened.solution.values,
         opened.solution.policy,
@@ -370,3 +370,4 @@ def simulate(
         sense=opened.identity["sense"],
         note=note or (lambda _: None),
     )
+    return replace(simulation, other_problem=other_problem(opened, of))

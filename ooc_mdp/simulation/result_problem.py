@@ -9,7 +9,6 @@ names it, or trusts the recorded path and the file there still has the recorded 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ooc_mdp.errors import OptionsError
 from ooc_mdp.problems.control.discretisation import DiscretisedProblem
@@ -18,7 +17,7 @@ from ooc_mdp.problems.registry import Problem, built_in_problem
 from ooc_mdp.store.result import Result
 from ooc_mdp.store.trusted_file import file_contents, is_recorded, trusted_file
 
-__all__ = ["problem_of"]
+__all__ = ["other_problem", "problem_of"]
 
 
 def problem_of(
@@ -56,7 +55,7 @@ def problem_of(
         raise OptionsError("--problem names the file to run, so --trust has no use; leave one of them out")
     problem: Problem
     if file is not None:
-        problem = load_problem(file, options, _named(file, recorded, note))
+        problem = load_problem(file, options, _named(file))
     elif recorded is None:
         problem = built_in_problem(str(source), options)
     else:
@@ -64,17 +63,35 @@ def problem_of(
         problem = load_problem(path, options, contents)
     if not isinstance(problem, DiscretisedProblem):
         raise other
+    simulated = other_problem(result, problem)
+    if simulated is not None:
+        note(f"{simulated} is not what the store was generated from ({source}), or has changed since")
     return problem
 
 
-def _named(file: str, recorded: Any, note: Callable[[str], None]) -> bytes:
+def other_problem(result: Result, problem: DiscretisedProblem) -> str | None:
+    """What a problem is called that is another than the result's, by name or by the contents of its file; else None.
+
+    None as well where the result does not record its problem, or the file cannot be read any more.
+    """
+    provenance = result.provenance or {}
+    recorded, source = provenance.get("file"), provenance.get("source")
+    if problem.file is None:
+        return problem.name if recorded is None and source not in (None, problem.name) else None
+    if recorded is None:
+        return str(problem.file) if provenance else None
+    try:
+        contents = file_contents(str(problem.file))
+    except (OSError, ValueError):
+        return None
+    return None if is_recorded(recorded, contents) else str(problem.file)
+
+
+def _named(file: str) -> bytes:
     """What is in the file that the user names."""
     if not file.endswith(".py"):
         raise OptionsError(f"--problem {file} is no Python file; leave it out for problems that have a name")
     try:
-        contents = file_contents(file)
+        return file_contents(file)
     except (OSError, ValueError) as error:
         raise OptionsError(f"--problem {file} cannot be read: {error}") from None
-    if recorded is not None and not is_recorded(recorded, contents):
-        note(f"{file} is not the file that the store was generated from, or has changed since")
-    return contents

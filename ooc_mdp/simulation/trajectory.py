@@ -131,6 +131,8 @@ class Simulation:
     """1 where rewards are maximised, -1 where they are costs to be minimised."""
     goal_is_end: bool = False
     """Whether the goal is to end without a further cost; it is then not stated by the problem."""
+    other_problem: str | None = None
+    """What was simulated, where it is not known to be the problem whose values these are; else None."""
 
     def warnings(self) -> list[str]:
         """What makes the values doubtful, in sentences: returns that are far from them."""
@@ -146,10 +148,16 @@ class Simulation:
             return []
         worst = max(doubtful, key=lambda run: run.value_gap)
         start = ", ".join(f"{x:.6g}" for x in worst.states[0])
+        cause = "The grid is"
+        if self.other_problem is not None:
+            cause = (
+                f"The runs are of {self.other_problem} and the values are not: where dynamics or rewards differ from "
+                f"those of the table, so do the returns. Otherwise the grid is"
+            )
         return [
             f"in {len(doubtful)} of {len(self.trajectories)} runs the return differs from the value of the start by "
             f"more than {_LARGE_GAP:.0%}, most from {start}: value {worst.start_value:.4g}, return "
-            f"{worst.discounted_return:.4g} and {worst.remaining_value:.4g} that remain. The grid is too coarse for "
+            f"{worst.discounted_return:.4g} and {worst.remaining_value:.4g} that remain. {cause} too coarse for "
             f"the values to be those of the continuous problem, or the controller does not do what they promise: "
             f"compare a finer grid (generate --grid ...), and another --controller"
         ]
