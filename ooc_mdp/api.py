@@ -353,6 +353,12 @@ def simulate(
             f"{opened.path} holds relative values of an average reward, and simulate adds up rewards with what remains "
             "to be expected of the last state; solve for a discount, or for the total reward"
         )
+    if "goal" in opened.solution.criterion:
+        raise OptionsError(
+            f"{opened.path} answers a question about the goal {opened.solution.criterion['goal']!r}, and simulate "
+            f"compares values with the rewards of the problem's own process; run that of the table (ooc-mdp simulate "
+            f"STORE {opened.path}), or solve for a discount or the total reward"
+        )
     if isinstance(problem, DiscretisedProblem):
         of = problem
     else:

@@ -39,7 +39,9 @@ class Regions:
     """bool [up, across]."""
 
 
-def regions_of(problem: ControlProblem, across: int, up: int, sign: float, goal_is_end: bool) -> Regions:
+def regions_of(
+    problem: ControlProblem, across: int, up: int, sign: float, goal_is_end: bool, goal_pays: bool = True
+) -> Regions:
     """The regions over two axes.
 
     Parameters
@@ -47,6 +49,7 @@ def regions_of(problem: ControlProblem, across: int, up: int, sign: float, goal_
     across, up : numbers of the axes.
     sign : 1 where rewards are maximised, -1 where they are costs to be minimised.
     goal_is_end : the goal, which the problem does not state, is to end without a further cost.
+    goal_pays : otherwise, where the reward rate is above 0 is the goal, and not only ends that pay.
     """
     others = [i for i in range(len(problem.axes)) if i not in (across, up)]
     samples = [_inside(problem.axes[i], _SAMPLES[len(others)]) for i in others]
@@ -60,7 +63,7 @@ def regions_of(problem: ControlProblem, across: int, up: int, sign: float, goal_
             state[i] = z
         for row, column in itertools.product(range(n), range(n)):
             state[across], state[up] = float(x[column]), float(y[row])
-            arrived, ended = _judged(problem, tuple(state), sign, goal_is_end)
+            arrived, ended = _judged(problem, tuple(state), sign, goal_is_end, goal_pays)
             goal[row, column] |= arrived
             blocked[row, column] &= ended and not arrived
     if goal.mean() > _EVERYWHERE:
@@ -73,7 +76,9 @@ def _inside(axis: Axis, n: int) -> FloatArray:
     return axis.low + (axis.high - axis.low) * (np.arange(n) + 0.5) / n
 
 
-def _judged(problem: ControlProblem, state: State, sign: float, goal_is_end: bool) -> tuple[bool, bool]:
+def _judged(
+    problem: ControlProblem, state: State, sign: float, goal_is_end: bool, goal_pays: bool
+) -> tuple[bool, bool]:
     """Whether the goal is reached in a state, and whether the process ends there."""
     p = problem.parameters
     ended = problem.is_terminal is not None and bool(problem.is_terminal(state, p))
@@ -82,5 +87,5 @@ def _judged(problem: ControlProblem, state: State, sign: float, goal_is_end: boo
     if ended:
         paid = 0.0 if problem.terminal_reward is None else sign * problem.terminal_reward(state, p)
         return (paid >= 0.0 if goal_is_end else paid > 0.0), True
-    rate = None if goal_is_end else problem.reward_rate
+    rate = problem.reward_rate if goal_pays and not goal_is_end else None
     return rate is not None and any(sign * rate(state, u, p) > 0.0 for u in problem.controls), False

@@ -182,7 +182,8 @@ def draw_regions(panel: Any, simulation: Simulation, plane: tuple[int, int]) -> 
     """Draw the goal in green and the obstacles hatched, with a legend of what there is."""
     from matplotlib.patches import Patch
 
-    regions = regions_of(simulation.problem.problem, *plane, simulation.sign, simulation.goal_is_end)
+    goal = simulation.goal_is_end, simulation.goal_pays
+    regions = regions_of(simulation.problem.problem, *plane, simulation.sign, *goal)
     handles = []
     for inside, colour, hatch, word in (
         (regions.blocked, _BLOCKED, "///", "the process ends"),

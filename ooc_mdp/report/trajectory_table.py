@@ -59,7 +59,7 @@ def _conclusions(simulation: Simulation) -> list[str]:
     figures = simulation.summary()
     if not simulation.has_goal:
         lines = [
-            "the problem has only costs, and no end that is a goal: compare the discounted returns, or give it is_goal"
+            "the problem states no goal, and its rewards mark none: compare the discounted returns, or give it is_goal"
         ]
     else:
         success = f"success: {figures['successes']} of {figures['starts']} starts ({figures['success_fraction']:.0%})"

@@ -49,8 +49,11 @@ class CompiledSimulation(NamedTuple):
     integrate_control: Callable[..., Any]
     """(state, control, grid, longest step, most time, most cells, p, continues) -> state, time, reward on the way
     and whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
-    has_free_end: Callable[..., bool]
-    """(grid, states, p, sign) -> whether the process ends at some grid point without a terminal cost."""
+    has_end: Callable[..., bool]
+    """(grid, states, p, sign, least) -> whether the process ends at some grid point with a reward of `least`."""
+    pays_at_most: Callable[..., bool]
+    """(grid, states, controls, p, sign, share) -> whether some control's reward rate is above 0 at no more than this
+    share of the grid points at which the process goes on."""
 
 
 @njit(nogil=True, cache=True)
@@ -280,24 +283,48 @@ def _compile_at_goal(problem: ControlProblem, point: Point) -> Callable[..., Any
     def at_goal(x, pays, ended, p, grid, feedback):
         if feedback.goal_is_end:
             return ended and not _left(x, grid) and feedback.sign * final(x, p) >= 0.0
-        return feedback.sign * pays > 0.0 or (ended and feedback.sign * final(x, p) > 0.0)
+        return (feedback.goal_pays and feedback.sign * pays > 0.0) or (ended and feedback.sign * final(x, p) > 0.0)
 
     return at_goal
 
 
-def _compile_has_free_end(point: Point) -> Callable[..., bool]:
-    """`CompiledSimulation.has_free_end`."""
+def _compile_has_end(point: Point) -> Callable[..., bool]:
+    """`CompiledSimulation.has_end`."""
     final, look = point.final, point.look
 
     @njit(nogil=True)
-    def has_free_end(grid, states, p, sign):
+    def has_end(grid, states, p, sign, least):
         for state in range(states):
             ended, at = look(grid_point(state, grid), p, grid)
-            if ended and sign * final(at, p) >= 0.0:
+            if ended and sign * final(at, p) >= least:
                 return True
         return False
 
-    compiled: Callable[..., bool] = has_free_end
+    compiled: Callable[..., bool] = has_end
+    return compiled
+
+
+def _compile_pays_at_most(point: Point) -> Callable[..., bool]:
+    """`CompiledSimulation.pays_at_most`."""
+    rate, look = point.rate, point.look
+
+    @njit(nogil=True)
+    def pays_at_most(grid, states, controls, p, sign, share):
+        going = 0
+        paying = 0
+        for state in range(states):
+            ended, at = look(grid_point(state, grid), p, grid)
+            if not ended:
+                going += 1
+                for a in range(len(controls)):
+                    if sign * rate(at, controls[a], p) > 0.0:
+                        paying += 1
+                        break
+            if going - paying >= (1.0 - share) * states:
+                return True
+        return paying <= share * going
+
+    compiled: Callable[..., bool] = pays_at_most
     return compiled
 
 
@@ -371,4 +398,4 @@ def compile_loop(problem: ControlProblem) -> CompiledSimulation:
     integrate_control = _compile_integrate_control(point, advance)
     decide = _compile_decide(_compile_lookahead(point, integrate_control))
     run = _compile_run(point, advance, decide, _compile_at_goal(problem, point))
-    return CompiledSimulation(run, value_at, integrate_control, _compile_has_free_end(point))
+    return CompiledSimulation(run, value_at, integrate_control, _compile_has_end(point), _compile_pays_at_most(point))

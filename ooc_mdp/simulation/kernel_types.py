@@ -58,6 +58,8 @@ class Feedback(NamedTuple):
     """Go on where the process ends inside its axes."""
     goal_is_end: bool
     """Whether the goal is an end inside the axes without a terminal cost, not where reward is paid."""
+    goal_pays: bool
+    """Whether the goal is, beside an end with a terminal reward, where the reward rate is above 0."""
 
 
 class Samples(NamedTuple):

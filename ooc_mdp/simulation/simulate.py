@@ -2,8 +2,9 @@
 
 The goal is where the problem's `is_goal` says. Without it, it is where reward is paid: the process ends with a terminal
 reward above 0 (the car leaves on the right slowly enough), or the reward rate is above 0 and stays so to the end of the
-run (the pendulum is up and kept up). Where no value is above 0, all rewards are costs, and the goal is to end where
-`is_terminal` holds and nothing more is to be paid, as in minimum-time problems; without such an end there is no goal.
+run (the pendulum is up and kept up); a rate above 0 nearly everywhere, as where it pays to go on, marks no goal. Where
+no value is above 0, all rewards are costs, and the goal is to end where `is_terminal` holds and nothing more is to be
+paid, as in minimum-time problems; without such an end there is no goal.
 No file is read here.
 """
 
@@ -37,6 +38,8 @@ _FINER = 0.1
 _SHORTEST = 0.01
 """Least time between two decisions, as a share of the discretisation's longest step."""
 
+_MOST_GOALS = 0.9
+"""Share of the grid points up to which states that pay are the goal."""
 _NOTHING = 1e-9
 """Share of the largest magnitude of a value up to which a value counts as 0."""
 _SAMPLE = 24
@@ -137,6 +140,7 @@ def simulate(
         float(values.max() - values.min()),
         prepared.feedback.sign,
         prepared.feedback.goal_is_end,
+        prepared.feedback.goal_pays,
     )
 
 
@@ -158,6 +162,7 @@ def _prepare(
         decay=-math.log(max(discount, 1e-300)) / problem.options.time_unit,
         continue_after_end=options.continue_after_end,
         goal_is_end=False,
+        goal_pays=False,
     )
     loop = compile_loop(problem.problem)
     return _Prepared(loop, grid, _limits(problem, options), controls, p, feedback, None, has_goal=True)
@@ -168,12 +173,15 @@ def _with_goal(prepared: _Prepared, problem: DiscretisedProblem) -> _Prepared:
     values, sign = prepared.feedback.values, prepared.feedback.sign
     best = float((sign * values).max())
     only_costs = best <= _NOTHING * float(np.abs(values).max())
-    goal_is_end = only_costs and _is_goal_an_end(problem, prepared.loop, sign)
+    stated = problem.problem.is_goal is not None
+    goal_is_end = only_costs and _may_end_at_goal(problem) and _has_end(prepared, problem, 0.0)
+    goal_pays = not stated and not only_costs and _pays_somewhere(prepared, problem)
+    has_goal = stated or goal_is_end or goal_pays or (not only_costs and _end_pays(prepared, problem))
     return replace(
         prepared,
-        feedback=prepared.feedback._replace(goal_is_end=goal_is_end),
-        value_threshold=None if only_costs else VALUE_THRESHOLD * best,
-        has_goal=problem.problem.is_goal is not None or goal_is_end or not only_costs,
+        feedback=prepared.feedback._replace(goal_is_end=goal_is_end, goal_pays=goal_pays),
+        value_threshold=None if only_costs or not has_goal else VALUE_THRESHOLD * best,
+        has_goal=has_goal,
     )
 
 
@@ -183,7 +191,10 @@ def _load_code(prepared: _Prepared, problem: DiscretisedProblem, start: State) -
     compile_for(loop.run, _run_arguments(prepared, start, _samples(0, len(start))))
     compile_for(loop.value_at, (start, grid, feedback.values))
     if _may_end_at_goal(problem):
-        compile_for(loop.has_free_end, (grid, problem.n_states, prepared.p, feedback.sign))
+        compile_for(loop.has_end, (grid, problem.n_states, prepared.p, feedback.sign, 0.0))
+    if _may_pay_at_goal(problem):
+        shared = grid, problem.n_states, prepared.controls, prepared.p, feedback.sign, _MOST_GOALS
+        compile_for(loop.pays_at_most, shared)
 
 
 def _check_request(
@@ -209,12 +220,30 @@ def _check_request(
         )
 
 
-def _is_goal_an_end(problem: DiscretisedProblem, loop: CompiledSimulation, sign: float) -> bool:
-    """Whether a problem of costs, which states no goal, ends somewhere inside its axes without a terminal cost."""
-    if not _may_end_at_goal(problem):
+def _has_end(prepared: _Prepared, problem: DiscretisedProblem, least: float) -> bool:
+    """Whether the process ends at some grid point with a terminal reward of `least` or more."""
+    grid, p, sign = prepared.grid, prepared.p, prepared.feedback.sign
+    return prepared.loop.has_end(grid, problem.n_states, p, sign, least)
+
+
+def _pays_somewhere(prepared: _Prepared, problem: DiscretisedProblem) -> bool:
+    """Whether the reward rate is above 0, if at all, at some grid points and not at nearly all."""
+    if not _may_pay_at_goal(problem):
         return False
-    grid, _, p = problem.kernel_arguments()
-    return loop.has_free_end(grid, problem.n_states, p, sign)
+    grid, controls, p = prepared.grid, prepared.controls, prepared.p
+    return prepared.loop.pays_at_most(grid, problem.n_states, controls, p, prepared.feedback.sign, _MOST_GOALS)
+
+
+def _end_pays(prepared: _Prepared, problem: DiscretisedProblem) -> bool:
+    """Whether an end may be the goal: without a reward rate, what values above 0 come from is an end that pays."""
+    if problem.problem.reward_rate is None:
+        return True
+    return _may_end_at_goal(problem) and _has_end(prepared, problem, math.ulp(0.0))
+
+
+def _may_pay_at_goal(problem: DiscretisedProblem) -> bool:
+    """Whether the goal may be where the reward rate is above 0: none is stated, and there is a rate."""
+    return problem.problem.is_goal is None and problem.problem.reward_rate is not None
 
 
 def _may_end_at_goal(problem: DiscretisedProblem) -> bool:

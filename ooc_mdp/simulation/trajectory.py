@@ -131,6 +131,8 @@ class Simulation:
     """1 where rewards are maximised, -1 where they are costs to be minimised."""
     goal_is_end: bool = False
     """Whether the goal is to end without a further cost; it is then not stated by the problem."""
+    goal_pays: bool = True
+    """Whether states whose reward rate is above 0 are the goal, if the problem states none."""
     other_problem: str | None = None
     """What was simulated, where it is not known to be the problem whose values these are; else None."""
 

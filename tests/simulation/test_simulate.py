@@ -218,7 +218,7 @@ def test_where_there_are_only_costs_there_is_no_goal(sense, tmp_path):
     assert "starts succeed" not in drawn
     times = [float(line.split(",")[1]) for line in (tmp_path / "a.csv").read_text().splitlines()[1:]]
     assert times == [0.5 * i for i in range(len(times))]
-    assert "the problem has only costs, and no end that is a goal: compare the discounted returns" in ran.out
+    assert "the problem states no goal, and its rewards mark none: compare the discounted returns" in ran.out
     assert "reached at" not in ran.out
     figures = json.loads(
         ooc("simulate", tmp_path / "r", "--problem", file, "--start", "1.5", "--duration", 8, "--json").out
