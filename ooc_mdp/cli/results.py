@@ -19,6 +19,7 @@ from ooc_mdp.quoting import quote
 from ooc_mdp.simulation_options import SimulationOptions
 
 if TYPE_CHECKING:
+    from ooc_mdp.events import Watcher
     from ooc_mdp.model.mdp import FloatArray
     from ooc_mdp.simulation import Simulation
     from ooc_mdp.simulation.returns import Returns
@@ -155,31 +156,38 @@ class RunFiles:
             check_animation(self.animation, seconds)
 
     @property
+    def asked(self) -> list[Path]:
+        """The files to write."""
+        return [file for file in (self.csv, self.plot, self.animation) if file is not None]
+
+    @property
     def axes(self) -> list[str] | None:
         """Names of the axes of the plot's plane."""
         return None if self.plot_axes is None else [name.strip() for name in self.plot_axes.split(",")]
 
-    def write(self, simulation: Simulation, values: FloatArray) -> None:
+    def write(self, simulation: Simulation, values: FloatArray, progress: Watcher) -> None:
         """Write the files that were asked for, each even where another fails; StoreError names all that failed."""
         from ooc_mdp.report.animation import animate
         from ooc_mdp.report.trajectory_plot import plot_trajectories
         from ooc_mdp.report.trajectory_table import write_trajectories
 
         failed = []
-        for file, write in (
+        tasks = (
             (self.csv, write_trajectories),
             (self.plot, partial(plot_trajectories, values=values, axes=self.axes)),
-            (self.animation, partial(animate, axes=self.axes)),
-        ):
+            (self.animation, partial(animate, axes=self.axes, progress=progress)),
+        )
+        for done, (file, write) in enumerate((file, write) for file, write in tasks if file is not None):
+            progress("writing files", done, len(self.asked))
             try:
-                if file is not None:
-                    write(simulation, file=file, overwrite=self.overwrite)
+                write(simulation, file=file, overwrite=self.overwrite)
             except OocMdpError as error:
                 failed.append(str(error))
             except (OSError, RuntimeError) as error:  # of matplotlib, Pillow and ffmpeg
                 failed.append(f"{file} cannot be written: {error}")
         if failed:
             raise StoreError("; ".join(failed))
+        progress("writing files", len(self.asked), len(self.asked))
 
 
 @app.command(cls=GroupedCommand)
@@ -221,7 +229,7 @@ def simulate(
         others = _given_names(choices, files, {"--random-starts": random_starts, "--problem": problem})
         _show_returns(_simulated_table(place, result, table, start or [], seed, trust, others), as_json)
         return
-    from ooc_mdp.report.progress import working
+    from ooc_mdp.report.progress import ProgressBar, working
 
     with working("simulating"):
         from ooc_mdp import api
@@ -250,8 +258,9 @@ def simulate(
         print_simulation(simulation)
     for sentence in simulation.warnings():
         print_note(f"warning: {sentence}")
-    with working("writing files"):
-        files.write(simulation, opened.solution.values)
+    if files.asked:
+        with ProgressBar() as bar:
+            files.write(simulation, opened.solution.values, bar)
     if simulation.has_goal and not simulation.summary()["successes"]:
         raise typer.Exit(1)
 

@@ -1,13 +1,14 @@
 """A simulated run as an animation: the car on its hill, or the links of a pendulum, in real time.
 
-GIF through Pillow, which matplotlib brings; MP4 through ffmpeg where it is installed. A drawing is known by the
+GIF through Pillow, which matplotlib brings; MP4 through ffmpeg where it is installed. What does not move is drawn once,
+and a frame is that picture with all that lies above it drawn anew. A drawing is known by the
 dynamics that it belongs to; to add one, define a class that satisfies :class:`Drawing` and enter it in `_drawing`.
 Other problems are drawn as a point that moves in the plane of two axes, with goal and obstacles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ooc_mdp.errors import MissingExtraError, OptionsError, StoreError
+from ooc_mdp.events import Watcher
 from ooc_mdp.model.mdp import FloatArray
 from ooc_mdp.problems.control import mountain_car, pendulums
 from ooc_mdp.problems.control.definition import State
@@ -34,8 +36,8 @@ _MAX_FRAMES = 1500
 class Drawing(Protocol):
     """How the state of a problem looks."""
 
-    def prepare(self, panel: Any) -> None:
-        """Draw what stays and create what moves, on matplotlib axes."""
+    def prepare(self, panel: Any) -> Sequence[Any]:
+        """Draw what stays on matplotlib axes, then create what moves, and return that: matplotlib's artists."""
         ...
 
     def show(self, state: FloatArray, control: State) -> None:
@@ -46,13 +48,14 @@ class Drawing(Protocol):
 class _Car:
     """A car on the hill, its thrust as an arrow."""
 
-    def prepare(self, panel: Any) -> None:
+    def prepare(self, panel: Any) -> Sequence[Any]:
         x = np.linspace(-1.0, 1.0, 401)
         panel.plot(x, _hill(x), color="black", linewidth=2.0)
         panel.set_xlim(-1.1, 1.1)
         panel.set_ylim(-0.45, 0.65)
         (self._car,) = panel.plot([], [], color="C0", marker="o", markersize=16)
         (self._thrust,) = panel.plot([], [], color="C3", linewidth=4.0)
+        return self._car, self._thrust
 
     def show(self, state: FloatArray, control: State) -> None:
         x = float(state[0])
@@ -68,13 +71,14 @@ class _Links:
         self._lengths = lengths
         self._angles = angles
 
-    def prepare(self, panel: Any) -> None:
+    def prepare(self, panel: Any) -> Sequence[Any]:
         reach = 1.1 * sum(self._lengths)
         panel.set_xlim(-reach, reach)
         panel.set_ylim(-reach, reach)
         panel.plot([0.0], [0.0], color="black", marker="s", markersize=8)
         (self._chain,) = panel.plot([], [], color="C0", linewidth=3.0, marker="o", markersize=9)
         (self._torque,) = panel.plot([], [], color="C3", linewidth=4.0)
+        return self._chain, self._torque
 
     def show(self, state: FloatArray, control: State) -> None:
         angles = [float(state[i]) for i in self._angles]
@@ -93,7 +97,7 @@ class _Plane:
         self._axes = tuple(simulation.problem.problem.axes[i] for i in self._numbers)
         self._visited: list[tuple[float, float]] = []
 
-    def prepare(self, panel: Any) -> None:
+    def prepare(self, panel: Any) -> Sequence[Any]:
         panel.set_aspect("auto")
         setters = ((panel.set_xlim, panel.set_xlabel), (panel.set_ylim, panel.set_ylabel))
         for axis, (set_limits, set_label) in zip(self._axes, setters, strict=False):
@@ -103,6 +107,7 @@ class _Plane:
             draw_regions(panel, self._simulation, (self._numbers[0], self._numbers[1]))
         (self._trail,) = panel.plot([], [], color="C0", linestyle="none", marker=".", markersize=2)
         (self._point,) = panel.plot([], [], color="C3", marker="o", markersize=9)
+        return self._trail, self._point
 
     def show(self, state: FloatArray, control: State) -> None:
         first, *second = (float(state[i]) for i in self._numbers)
@@ -168,13 +173,20 @@ def check_animation_file(file: Path) -> None:
 
 
 def animate(
-    simulation: Simulation, file: Path, *, run: int = 0, axes: Sequence[str] | None = None, overwrite: bool = False
+    simulation: Simulation,
+    file: Path,
+    *,
+    run: int = 0,
+    axes: Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: Watcher = lambda what, done, total: None,
 ) -> None:
     """Draw one run, 25 frames a unit of time; the suffix of `file` chooses GIF or MP4.
 
     Parameters
     ----------
     axes : names of the axes across and up, in place of a drawing of the problem.
+    progress : called with the frames drawn so far.
 
     Raises
     ------
@@ -189,16 +201,45 @@ def animate(
     figure = new_figure(figsize=(5.0, 5.0), layout="constrained", dpi=80)
     panel = figure.subplots()
     panel.set_aspect("equal")
-    drawing.prepare(panel)
+    moving = drawing.prepare(panel)
+    panel.set_title(plain(f"{problem.name}, {0.0:.2f}"))  # for which the layout makes room
+    draw = _frame_drawer(figure, panel, moving)
+    figure.savefig = lambda out, **_: out.write(figure.canvas.buffer_rgba())  # which writers call: it is drawn already
     frames = np.append(np.arange(0.0, trajectory.duration, 1.0 / _FRAMES_PER_SECOND), trajectory.duration)
     samples = np.minimum(np.searchsorted(trajectory.times, frames), trajectory.times.size - 1)
     writer = writers["pillow" if file.suffix == ".gif" else "ffmpeg"](fps=_FRAMES_PER_SECOND)
     with atomic_file(file, overwrite=overwrite) as temporary, writer.saving(figure, str(temporary), dpi=80):
-        for sample in samples.tolist():
+        for number, sample in enumerate(samples.tolist()):
+            progress("drawing frames", number, samples.size)
             action = int(trajectory.actions[sample])
             drawing.show(trajectory.states[sample], problem.controls[max(action, 0)])
             panel.set_title(plain(f"{problem.name}, {trajectory.times[sample]:.2f}"))
+            draw()
             writer.grab_frame()
+        progress("drawing frames", samples.size, samples.size)
+
+
+def _frame_drawer(figure: Any, panel: Any, moving: Sequence[Any]) -> Callable[[], None]:
+    """Draw the figure without what lies above the first that moves; a function that adds that, for each frame."""
+    figure.canvas.draw()  # lays it out
+    figure.set_layout_engine("none")  # once, since a layout found anew may differ by a pixel
+    drawn = sorted((artist for artist in panel.get_children() if artist is not panel.patch), key=_level)
+    above = drawn[min(drawn.index(artist) for artist in moving) :]
+    for artist in above:
+        artist.set_animated(True)
+    figure.canvas.draw()
+    below = figure.canvas.copy_from_bbox(figure.bbox)
+
+    def draw() -> None:
+        figure.canvas.restore_region(below)
+        for artist in above:
+            panel.draw_artist(artist)
+
+    return draw
+
+
+def _level(artist: Any) -> float:
+    return float(artist.get_zorder())
 
 
 def animation_classes() -> tuple[Any, Any]:

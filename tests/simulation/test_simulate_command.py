@@ -98,6 +98,14 @@ def test_plots_of_more_dimensions_are_drawn_too(suffix, tmp_path):
         assert image.n_frames == 11
 
 
+def test_progress_of_the_files_is_reported(car, tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_mdp.report.progress._LOG_SECONDS", 0.0)
+    outputs = ("--csv", tmp_path / "a.csv", "--animation", tmp_path / "a.gif")
+    said = ooc("simulate", car, "--start", "0.8,0.5", *outputs).err
+    assert "writing files: 1 of 2" in said
+    assert "drawing frames: 3 of " in said
+
+
 def test_a_plot_counts_successes_where_there_is_a_goal(car, tmp_path):
     assert ooc("simulate", car, "--start", "0.8,0.5", "--plot", tmp_path / "a.svg").status == 0
     assert "of 1 starts succeed" in (tmp_path / "a.svg").read_text()
