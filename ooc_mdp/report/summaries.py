@@ -117,7 +117,12 @@ def _variable(name: str, variable: dict[str, Any]) -> str:
 def _origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     """Rows of a table's provenance, the source before what belongs to it."""
     rows = [("made from", str(provenance["source"]))] if "source" in provenance else []
-    return [*rows, *((f"  {name}", str(value)) for name, value in provenance.items() if name != "source")]
+    return [*rows, *((f"  {name}", _fact(value)) for name, value in provenance.items() if name != "source")]
+
+
+def _fact(value: Any) -> str:
+    """A value as it is; several under names as on the command line, NAME=VALUE."""
+    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _geometry(geometry: dict[str, Any]) -> str:

@@ -14,7 +14,8 @@ from store_models import random_model
 import ooc_mdp
 from ooc_mdp.report import solve_summary
 from ooc_mdp.report.solve_summary import print_solution
-from ooc_mdp.report.summaries import print_verification
+from ooc_mdp.report.summaries import print_inspection, print_verification
+from ooc_mdp.store.inspect import inspect_store
 
 
 @pytest.mark.parametrize("target", ["epsilon", "residual"])
@@ -107,3 +108,13 @@ def test_a_verification_states_whether_the_policy_is_one(
     checked = ooc_mdp.verify(store, ooc_mdp.solve(store, 0.9, device="cpu", epsilon=1e-3))
     print_verification({**checked.summary(), "invalid_policy_states": invalid})
     assert f"policy   {row}\n" in capsys.readouterr().out
+
+
+def test_an_inspection_gives_the_options_of_a_problem_as_they_are_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": 10, "thrust": 5.0}, device="cpu")
+    print_inspection(inspect_store(store))
+    (options,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  options"))
+    assert "thrust=5.0" in options
+    assert "{" not in options
