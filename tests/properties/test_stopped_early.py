@@ -37,7 +37,6 @@ def store(tmp_path: Path) -> Table:
         ("--reward", "table", "--goal", "goal", "--sense", "min"),
         ("--total", "--infinite"),
         ("--total",),
-        ("--horizon", 3),
     ],
 )
 def test_a_solve_that_is_stopped_before_it_has_values_promises_no_resume(
@@ -49,6 +48,16 @@ def test_a_solve_that_is_stopped_before_it_has_values_promises_no_resume(
     assert "there is no checkpoint to go on from" in figures["message"]
     assert "--resume" not in figures["message"]
     assert not list(tmp_path.glob("r*"))
+
+
+@pytest.mark.parametrize("words", [("--horizon", 3), ("--average",), ("--discount", 0.99)])
+def test_a_stop_at_the_first_step_names_resume_where_there_is_a_checkpoint(
+    store: Table, tmp_path: Path, words: tuple[object, ...]
+):
+    ran = ooc("solve", tmp_path / "s", *words, "--output", tmp_path / "r", "--time-limit", 1e-9, "--json")
+    figures, left = json.loads(ran.out), tmp_path / "r.checkpoint"
+    assert figures["checkpoint"] == (str(left) if left.exists() else None)
+    assert ("--resume" in figures["message"]) == left.exists()
 
 
 def test_a_search_of_the_graph_that_is_interrupted_promises_no_resume_anywhere(store: Table, tmp_path: Path):
