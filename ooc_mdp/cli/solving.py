@@ -24,6 +24,7 @@ from ooc_mdp.cli.options import (
 from ooc_mdp.cli.tables import print_json
 
 if TYPE_CHECKING:
+    from ooc_mdp.model.solution import Solution
     from ooc_mdp.report.live_view import SolveLiveView
     from ooc_mdp.report.progress import SolveProgressLine
 
@@ -83,9 +84,20 @@ def solve(
     if as_json:
         print_json(figures)
     else:
-        print_solution(figures, solution.outcome, run.output, str(store), verbose)
+        simulate = _simulation(solution)
+        print_solution(figures, solution.outcome, run.output, str(store), verbose, trace=run.trace, simulate=simulate)
     if not solution.outcome.proved:
         raise typer.Exit(1)
+
+
+def _simulation(solution: Solution) -> list[str] | None:
+    """Options with which `ooc-mdp simulate` runs the policy, given its result; None where it cannot."""
+    attributes = {} if solution.table is None else solution.table.facts.attributes
+    provenance = attributes.get("provenance") or {}
+    controlled = provenance.get("format") == "problem" and "controls" in (solution.geometry or {})
+    if not controlled or solution.criterion["criterion"] not in ("discounted", "total"):
+        return None
+    return [] if provenance.get("file") is None else ["--trust"]
 
 
 def _progress_view(name: str, live: bool | None) -> SolveLiveView | SolveProgressLine:

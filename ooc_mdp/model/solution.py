@@ -299,7 +299,8 @@ class Solution(Presentable):
         meaning, _, advice = self.outcome.message.partition("; ")
         if self.outcome.stopped:
             limited = self.outcome is Outcome.TIME_LIMIT
-            advice = "there is no checkpoint to go on from" + (": raise --time-limit" if limited else "")
+            advice = "there is no checkpoint to go on from (one is kept beside an --output, once there are values)"
+            advice += "; raise --time-limit" if limited else ""
             if self.checkpoint is not None:
                 advice = "go on with --resume" + (", or raise --time-limit" if limited else "")
         elif self.reason is not None:

@@ -30,7 +30,7 @@ from ooc_mdp.errors import InputError, raise_system_failure
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.store.trace import TRACE_COLUMNS, TRACE_DIGEST, TRACE_REMARK, TRACE_TITLE, TRACE_VERSION
 
-__all__ = ["AccessTrace", "read_trace"]
+__all__ = ["AccessTrace", "order_is_fixed", "read_trace"]
 
 _NATURAL = r"\d{1,15}"
 _REAL = r"-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf)"
@@ -85,7 +85,12 @@ class AccessTrace:
     @property
     def order_is_fixed(self) -> bool:
         """Whether the order of accesses would have been the same with any other cache."""
-        return _FIXED_ORDER.fullmatch(self.method) is not None
+        return order_is_fixed(self.method)
+
+
+def order_is_fixed(method: str) -> bool:
+    """Whether a method makes the same accesses in the same order with any cache."""
+    return _FIXED_ORDER.fullmatch(method) is not None
 
 
 def read_trace(path: str | Path) -> AccessTrace:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from ooc_mdp.model.criterion import EVALUATED
 from ooc_mdp.model.solution import MAX_INITIAL, Outcome
 from ooc_mdp.options import format_bytes
+from ooc_mdp.report.cache_trace import order_is_fixed
 from ooc_mdp.report.rows import print_rows
 from ooc_mdp.report.workers_table import print_workers
 from ooc_mdp.sizes import counted
@@ -35,19 +37,29 @@ _LARGE_SHARE = 0.05
 
 
 def print_solution(
-    figures: dict[str, Any], outcome: Outcome, output: Path | None, store: str | None = None, verbose: bool = False
+    figures: dict[str, Any],
+    outcome: Outcome,
+    output: Path | None,
+    store: str | None = None,
+    verbose: bool = False,
+    *,
+    trace: Path | None = None,
+    simulate: Sequence[str] | None = None,
 ) -> None:
     """The summary of a solve.
 
     Parameters
     ----------
-    output : what the user named.
+    output, trace : what the user named.
     store : likewise; None where no command can name it.
     verbose : whether all counters and the memory plan follow.
+    simulate : options with which `ooc-mdp simulate` runs the policy; None where it cannot.
     """
     rows = [*solution_rows(figures, verbose), ("result", _result(figures, outcome, output))]
+    if trace is not None:
+        rows.append(("trace", _trace(figures["method"], trace)))
     if output is not None and outcome.proved and store is not None:
-        rows.append(("next", _next_commands(store, output)))
+        rows.append(("next", _next_commands(store, output, simulate)))
     print_rows("", rows)
     if figures["workers"]:
         print_workers(figures["workers"])
@@ -65,9 +77,20 @@ def _result(figures: dict[str, Any], outcome: Outcome, output: Path | None) -> s
     return f"{earlier}; the checkpoint is {figures['checkpoint']}"
 
 
-def _next_commands(store: str, output: Path) -> str:
-    verify = shlex.join(["ooc-mdp", "verify", store, str(output)])
-    return f"{shlex.join(['ooc-mdp', 'report', str(output)])}; {verify}"
+def _trace(method: str, trace: Path) -> str:
+    """Where the trace is, and what reads it."""
+    if order_is_fixed(method):
+        return f"{trace}; {shlex.join(['ooc-mdp', 'cache-curve', str(trace)])}"
+    return (
+        f"{trace}; its accesses depend on the size of the cache: ooc-mdp cache-sweep solves with other sizes, "
+        f"cache-curve replays these with --same-accesses"
+    )
+
+
+def _next_commands(store: str, output: Path, simulate: Sequence[str] | None) -> str:
+    commands = [["report", str(output)], ["verify", store, str(output)]]
+    commands += [] if simulate is None else [["simulate", str(output), *simulate]]
+    return "; ".join(shlex.join(["ooc-mdp", *words]) for words in commands)
 
 
 def solution_rows(figures: dict[str, Any], verbose: bool = False) -> list[tuple[str, str]]:
@@ -160,7 +183,7 @@ def _twelve_digits(x: float, rounding: str) -> str:
 
 def _loss(figures: dict[str, Any]) -> str:
     most = figures["policy_loss_bound"]
-    return "what it loses is not bounded" if most is None else f"loses at most {most:.3e}"
+    return "no bound on what it loses is known" if most is None else f"loses at most {most:.3e}"
 
 
 def error_words(figures: dict[str, Any], quantity: str, bound: str) -> str:

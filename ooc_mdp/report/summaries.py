@@ -162,7 +162,7 @@ def print_verification(figures: dict[str, Any]) -> None:
 
 
 def _policy_check(invalid: int) -> str:
-    return f"no action of the state in {invalid:,} states" if invalid else "an action of the state in every state"
+    return f"no available action in {invalid:,} states" if invalid else "an available action in every state"
 
 
 def print_returns(figures: dict[str, Any]) -> None:

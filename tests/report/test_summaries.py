@@ -71,6 +71,29 @@ def test_the_summary_begins_with_what_is_proved_and_the_values(shown: Callable[.
     assert dict(rows)["values"].startswith("min ")
 
 
+@pytest.mark.parametrize(
+    ("method", "reader"),
+    [("vi", "; ooc-mdp cache-curve t.csv"), ("p-eva", "; its accesses depend on the size of the cache")],
+)
+def test_of_a_trace_the_summary_names_what_reads_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, method: Any, reader: str
+) -> None:
+    store = make_store(Case(random_model(3, 20)), tmp_path / "s")
+    solution = ooc_mdp.solve(store, 0.9, method=method, device="cpu")
+    print_solution(solution.summary(), solution.outcome, None, trace=Path("t.csv"))
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trace")]
+    assert f"t.csv{reader}" in row
+
+
+def test_a_policy_that_can_be_simulated_is_offered_for_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = ooc_mdp.generate("mountain-car", tmp_path / "s", {"grid": "8,8"}, device="cpu")
+    solution = ooc_mdp.solve(store, 0.9, device="cpu")
+    ways = ([], "; ooc-mdp simulate r\n"), (["--trust"], "; ooc-mdp simulate r --trust\n"), (None, "s r\n")
+    for options, command in ways:
+        print_solution(solution.summary(), solution.outcome, Path("r"), "s", simulate=options)
+        assert capsys.readouterr().out.endswith(command)
+
+
 def test_what_a_residual_proves_is_a_share_of_the_value_range(shown: Callable[..., Any]) -> None:
     rows = dict(shown(residual=0.5))
     assert rows["STOPPED"].partition(", ")[2].startswith(("more than the value range", *(f"{n}%" for n in range(100))))
@@ -99,7 +122,7 @@ def test_counters_and_the_memory_plan_are_shown_on_request(shown: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("invalid", "row"), [(0, "an action of the state in every state"), (3, "no action of the state in 3 states")]
+    ("invalid", "row"), [(0, "an available action in every state"), (3, "no available action in 3 states")]
 )
 def test_a_verification_states_whether_the_policy_is_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], invalid: int, row: str

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 import sys
 
 import pytest
 from command_line import ooc, refused
+from paths import REPOSITORY
 from simulated_problems import FOUR_AXES, LINE, MASS, any_policy
 
 import ooc_mdp
@@ -50,6 +52,18 @@ def test_the_python_interface_takes_states_and_texts_and_begins_at_rest_unless_t
     both = ooc_mdp.simulate(car, ["initial", (0.9, 0.1), "0.9,0.1"]).summary()["runs"]
     assert both[0] == rest[0]
     assert both[1] == both[2]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_next_commands_of_a_solve_run_as_they_are_printed(tmp_path, own):
+    problem = str(REPOSITORY / "docs/examples/reaction_wheel_pendulum.py") if own else "mountain-car"
+    store, result = tmp_path / "a b.store", tmp_path / "r"
+    assert ooc("generate", problem, store, "--grid", 8, "--device", "cpu").status == 0
+    ran = ooc("solve", store, "--discount", 0.9, "--output", result, "--device", "cpu")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("next")]
+    commands = [shlex.split(text) for text in line.removeprefix("next").split(";")]
+    assert [words[1] for words in commands] == ["report", "verify", "simulate"]
+    assert ooc(*commands[2][1:]).status in (0, 1)  # 1 where the goal is not reached
 
 
 def test_a_run_that_cannot_succeed_ends_with_status_1(car):
