@@ -241,7 +241,7 @@ def refused_or_the_same(path: Path, damage: Iterator[str]) -> tuple[int, int]:
             same += 1
     for message in said:
         assert str(path) in message
-        assert any(remedy in message for remedy in ("generate it again", "convert or generate", "by this program"))
+        assert any(remedy in message for remedy in ("generate it again", "make the store again", "by this program"))
     return len(said), same
 
 

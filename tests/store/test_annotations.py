@@ -89,7 +89,8 @@ def test_another_format_version_is_named(store: ooc_mdp.Store, version: int):
     document = json.loads(group.read_text())
     document["attributes"]["format_version"] = version
     group.write_text(json.dumps(document))
-    with pytest.raises(ooc_mdp.StoreError, match=rf"format version {version}, this program reads 3; convert or"):
+    message = rf"format version {version}, this program reads 3; make the store again, or"
+    with pytest.raises(ooc_mdp.StoreError, match=message):
         _ = ooc_mdp.open_store(store.path).annotations
 
 
