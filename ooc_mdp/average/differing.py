@@ -76,15 +76,18 @@ def _until_closed(
     run: AverageIteration, dirty: npt.NDArray[np.bool_], prune: Callable[[int, Resident], IntArray | None]
 ) -> Work[None]:
     """Visit partitions until nothing changes in any, or a set is empty; one that changed is visited again, too."""
-    first_states = run.tables.source.facts.partition_ptr[:-1]
     while dirty.any():
-        least, largest = run.backend.pruned()
-        if not (least.any() and largest.any()):
-            return
-        dirty &= np.bitwise_or.reduceat(least | largest, first_states) > 0  # others have none to leave out
+        dirty &= _with_states_left(run)
         for p, resident, _ in run.tables.residents_in_order(dirty.copy()):
             dirty[p] = False
             affected = prune(p, resident)
             if affected is not None:
                 dirty[affected] = True
             yield
+
+
+def _with_states_left(run: AverageIteration) -> npt.NDArray[np.bool_]:
+    """bool [P]: which partitions have states of the two sets; none where a set is empty, which shows nothing."""
+    first_states = run.tables.source.facts.partition_ptr[:-1]
+    least, largest = (np.bitwise_or.reduceat(marks, first_states) > 0 for marks in run.backend.pruned())
+    return (least | largest) & bool(least.any() and largest.any())
