@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ooc, refused
+from drn_models import TWO_REWARD_MODELS
 
 import ooc_mdp
 from ooc_mdp.errors import OptionsError
@@ -38,30 +39,11 @@ def test_the_interval_follows_what_is_proved(tmp_path: Path, network: Store) -> 
     assert repr(solution).startswith("Solution(proved, gain between ")
 
 
-DRN = """@type: MDP
-@parameters
-
-@reward_models
-steps toll
-@nr_states
-2
-@model
-state 0 [1, 0]
-\taction 0 [0, 3]
-\t\t1 : 1
-\taction 1 [0, 1]
-\t\t0 : 1
-state 1 [1, 0]
-\taction 0
-\t\t0 : 1
-"""
-
-
 @pytest.mark.parametrize(("sense", "gain"), [("max", 1.5), ("min", 1.0)])
 def test_an_average_is_of_the_reward_model_and_in_the_sense_that_are_named(
     tmp_path: Path, sense: str, gain: float
 ) -> None:
-    (tmp_path / "m.drn").write_text(DRN)
+    (tmp_path / "m.drn").write_text(TWO_REWARD_MODELS)
     store, result = ooc_mdp.convert(tmp_path / "m.drn", tmp_path / "s"), tmp_path / "r"
     words = ["--average", "--reward", "toll", "--sense", sense, "--epsilon", "1e-9"]
     figures = ooc("solve", store.path, *words, "--output", result, "--json").figures

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drn_models import TWO_REWARD_MODELS
 from exact_stages import exact_stages, random_stage_model
 from small_mdps import Case, make_store, rows_of, stored
 from store_models import Action, Model, State, random_model
@@ -139,30 +140,11 @@ def test_an_economists_arrays_are_solved_without_a_file() -> None:
         assert left == 10 - 2 * (stage + 1)
 
 
-DRN = """@type: MDP
-@parameters
-
-@reward_models
-steps toll
-@nr_states
-2
-@model
-state 0 [1, 0]
-\taction 0 [0, 3]
-\t\t1 : 1
-\taction 1 [0, 1]
-\t\t0 : 1
-state 1 [1, 0]
-\taction 0
-\t\t0 : 1
-"""
-
-
 @pytest.mark.parametrize(("sense", "paid"), [("max", [6.0, 4.0]), ("min", [3.0, 2.0])])
 def test_a_horizon_is_of_the_reward_model_and_in_the_sense_that_are_asked_for(
     tmp_path: Path, sense: str, paid: list[float]
 ) -> None:
-    (tmp_path / "m.drn").write_text(DRN)
+    (tmp_path / "m.drn").write_text(TWO_REWARD_MODELS)
     store, result = ooc_mdp.convert(tmp_path / "m.drn", tmp_path / "s"), tmp_path / "r"
     asked = FiniteHorizon(3, reward="toll", sense=sense)
     solution = ooc_mdp.solve(store, asked, device="cpu", output=result)
