@@ -49,7 +49,7 @@ def regions_of(
     across, up : numbers of the axes.
     sign : 1 where rewards are maximised, -1 where they are costs to be minimised.
     goal_is_end : the goal, which the problem does not state, is to end without a further cost.
-    goal_pays : otherwise, where the reward rate is above 0 is the goal, and not only ends that pay.
+    goal_pays : whether states whose reward rate is above 0 are the goal, beside ends that pay; not where `goal_is_end`.
     """
     others = [i for i in range(len(problem.axes)) if i not in (across, up)]
     samples = [_inside(problem.axes[i], _SAMPLES[len(others)]) for i in others]

@@ -50,10 +50,11 @@ class CompiledSimulation(NamedTuple):
     """(state, control, grid, longest step, most time, most cells, p, continues) -> state, time, reward on the way
     and whether it ended: a row of the MDP before its triangulation, where the state is a grid point and cells are 1."""
     has_end: Callable[..., bool]
-    """(grid, states, p, sign, least) -> whether the process ends at some grid point with a reward of `least`."""
+    """(grid, states, p, sign, least) -> whether the process ends at some grid point with a terminal reward of at least
+    `least`."""
     pays_at_most: Callable[..., bool]
-    """(grid, states, controls, p, sign, share) -> whether some control's reward rate is above 0 at no more than this
-    share of the grid points at which the process goes on."""
+    """(grid, states, controls, p, sign, share) -> of the grid points where the process goes on, whether at most this
+    share have a control whose reward rate is above 0."""
 
 
 @njit(nogil=True, cache=True)

@@ -243,9 +243,7 @@ class DiscretisedProblem:
 
     def _place(self, state: int) -> str:
         """A state's number and coordinates."""
-        coordinates = self.coordinates(np.array([state]))[0]
-        said = ", ".join(f"{axis.name} = {x:.6g}" for axis, x in zip(self.problem.axes, coordinates, strict=True))
-        return f"{state} ({said})"
+        return f"{state} ({place_of(self.problem, self.coordinates(np.array([state]))[0])})"
 
     def kernel_arguments(self) -> tuple[Grid, tuple[tuple[float, ...], ...], Any]:
         """Grid, controls and parameters as compiled code takes them."""

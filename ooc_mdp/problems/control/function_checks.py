@@ -38,9 +38,9 @@ def check_functions(problem: ControlProblem) -> None:
 
     Raises
     ------
-    OptionsError : a function depends on something else than its arguments and constants; it fails, but for arithmetic
-        that may fail at single states, or where the process has ended; or it gives no numbers, or as many derivatives
-        as there are not axes.
+    OptionsError : a function depends on something else than its arguments and constants; it fails (arithmetic may fail
+        at single states, and where the process has ended); it gives no numbers, or more or fewer derivatives than there
+        are axes.
     """
     check_purity(problem)
     middle = tuple((axis.low + axis.high) / 2 for axis in problem.axes)
