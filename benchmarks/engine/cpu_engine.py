@@ -23,9 +23,8 @@ import numpy as np
 import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.batch import group_of
 from ooc_mdp.backends.cpu.rounds import RoundPlan, run_rounds
-from ooc_mdp.backends.cpu.views import Scratch
+from ooc_mdp.backends.cpu.sweep_order import Votes
 from ooc_mdp.backends.layout import Needs
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.options import format_bytes
@@ -111,13 +110,13 @@ def full(backend: CpuBackend, resident: Resident) -> None:
 def policy(backend: CpuBackend, resident: Resident) -> None:
     """Policy sweeps that nothing ends and nothing extrapolates."""
     shared = backend._shared()
-    group = group_of(resident.arrays[0].spec, [resident], [0], np.array([-1.0]), 0, shared)
-    findings = backend._findings()
+    batch, findings, orders = backend._batch_of(1), backend._findings(), backend._orders
+    ((group,), _) = batch.take_places([resident], set(), SweepLimits(-1.0, 1))
     findings.unstable[:] = False
-    votes = backend._orders.begin_visits(group.index)
+    votes = Votes(np.zeros(1, np.bool_), orders.shapes, orders.traversals)
     plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, acceptance_threshold=0.0, alternate=False)
-    arrays = shared.values, shared.policy, group.members, group.progress, findings, votes
-    run_rounds(group.spec, shared.model, *arrays, plan, Scratch(shared.workspace, shared.starts[0]))
+    arrays = shared.model, shared.values, shared.policy, batch.members, batch.progress, findings, votes
+    run_rounds(resident.arrays[0].spec, group.section, *arrays, plan, shared.workspace, shared.starts, 0)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from ooc_mdp.backends.base import (
     SweepLimits,
     VisitReport,
 )
-from ooc_mdp.backends.cpu.batch import Findings, Members, Rounds, Shared, by_specialisation, groups_of, members_of
+from ooc_mdp.backends.cpu.batch import Findings, Members, Shared, by_specialisation, members_of
 from ooc_mdp.backends.cpu.distributions import share_distributions
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
@@ -36,7 +36,6 @@ from ooc_mdp.backends.cpu.loops import Limits, MeasureOptions, exact_sweeps, mea
 from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
 from ooc_mdp.backends.cpu.policy_loops import back_up_tables, improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
-from ooc_mdp.backends.cpu.rounds import RoundsInOrder
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of, choose_traversal
 from ooc_mdp.backends.cpu.table import (
     MAX_GATHERED,
@@ -48,9 +47,9 @@ from ooc_mdp.backends.cpu.table import (
 )
 from ooc_mdp.backends.cpu.table import load_code as load_table_code
 from ooc_mdp.backends.cpu.team import Team
-from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers, TopologicalRounds
+from ooc_mdp.backends.cpu.topological_rounds import PackedBuffers
 from ooc_mdp.backends.cpu.views import Model, Scratch
-from ooc_mdp.backends.cpu.visits import BatchVisit
+from ooc_mdp.backends.cpu.visits import Batch, BatchVisit
 from ooc_mdp.backends.cpu.warm_up import small_models
 from ooc_mdp.backends.exact_sweeps import sweep_each
 from ooc_mdp.backends.layout import ROWS, TRIANGLE, Layout, Needs, cache_of_size
@@ -191,6 +190,8 @@ class CpuBackend(HostValues):
         self._failures = np.zeros(facts.row_sums.size, np.int8)
         self._backoff = np.zeros(facts.row_sums.size, np.int32)
         """The arrays of `Findings`."""
+        self._batch: Batch | None = None
+        """Of visits of several partitions, while values are in the same array."""
         self._passes: Passes | None = None
         self._memory: TableMemory = SYSTEM_MEMORY
         """Where tables are read into."""
@@ -204,7 +205,7 @@ class CpuBackend(HostValues):
         self._workspace = np.empty(self._threads * members * _values_of_one(facts))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
         self._workspaces = np.split(self._workspace, self._threads)
-        self._starts = [np.empty(facts.largest_partition, np.int64) for _ in range(self._threads)]
+        self._starts = np.empty((self._threads, facts.largest_partition), np.int64)
 
         self._loop_model = Model(float(facts.discount), float(facts.sign))
         self._read = None if loader is None else self._reader(loader)
@@ -275,6 +276,7 @@ class CpuBackend(HostValues):
     def _load_loops(self, small: ModelFacts, table: PartitionTable, packs: bool, loops: Loops) -> None:
         """Call loops on a small model of one partition; batches in topological order first, if that may suit."""
         self.start(small, self.layout(small, Needs()), None, None)
+        self._team.load_code()
         resident, once = self.prepare(table), SweepLimits(0.0, 1)
         for suited in (True, False) if packs else (False,):
             self._packed_buffers.suited &= suited
@@ -317,27 +319,30 @@ class CpuBackend(HostValues):
         self._end_passes()
         if (before := self._last_visit()) is not None:
             before.complete()
+        self._team.finish()
         packed = {p for p in self._packed_buffers.assign(residents) if not self._backoff[p]}
-        shared, findings = self._shared(), self._findings()
-        rounds: list[Rounds] = []
-        for group, topological in groups_of(residents, limits, packed, shared):
-            if topological:
-                rounds.append(TopologicalRounds(self._packed_buffers, group, shared, findings))
-            else:
-                rounds.append(RoundsInOrder(group, shared, self._orders, findings))
-        threads = min(self._threads, len(residents))
-        visit = BatchVisit(rounds, shared, self._team, threads, findings, limits.unmeasured)
+        batch = self._batch_of(len(residents))
+        groups, places = batch.take_places(residents, packed, limits)
+        visit = BatchVisit(batch, residents, groups, places, self._team, min(self._threads, len(residents)))
         self._last_visit = weakref.ref(visit)
         return visit
+
+    def _batch_of(self, count: int) -> Batch:
+        """Places for at least so many members."""
+        if self._batch is None or self._batch.size < count:
+            size = max(count, self._layout.batch_size)
+            self._batch = Batch(size, self._shared(), self._findings(), self._orders, self._packed_buffers)
+        return self._batch
 
     def _traversal(self, resident: Resident) -> IntArray:
         """int64 [2, d]: the order of a single visit's sweeps, which begins."""
         p, arrays = resident.index, resident.arrays[0]
-        votes = self._orders.begin_visits(np.array([p]))
-        traversal: IntArray = votes.traversals[p]
-        if votes.due[0]:
+        traversal: IntArray = self._orders.traversals[p]
+        if self._orders.begin_visits(np.array([p]))[0]:
             spec = arrays.spec._replace(actions=(), width=())
-            choose_traversal(spec, arrays.row, votes.shapes[p], self._policy, self._loop_model.discount, traversal)
+            choose_traversal(
+                spec, arrays.row, self._orders.shapes[p], self._policy, self._loop_model.discount, traversal
+            )
         return traversal
 
     def measure(self, resident: Resident, significant: float, thread: int = 0) -> tuple[FloatArray, float]:
@@ -384,7 +389,7 @@ class CpuBackend(HostValues):
         """Exchange the vectors."""
         starts = self._facts.partition_ptr
         assert self._passes is not None  # every partition has been swept
-        self._values = self._passes.commit(self._values)
+        self._values, self._batch = self._passes.commit(self._values), None
         return np.maximum.reduceat(self._values, starts[:-1]), np.minimum.reduceat(self._values, starts[:-1])
 
     def _end_passes(self) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_mdp.backends.base import Resident, SweepLimits
-from ooc_mdp.backends.cpu.table import Specialisation
+from ooc_mdp.backends.base import Resident
+from ooc_mdp.backends.cpu.calls import Call
+from ooc_mdp.backends.cpu.table import Specialisation, open_table
 from ooc_mdp.backends.cpu.views import Model
 from ooc_mdp.model.mdp import FloatArray, IntArray
+from ooc_mdp.runtime.compiled import short_loop
 
 __all__ = [
     "EXTRAPOLATED",
@@ -32,12 +34,11 @@ __all__ = [
     "Group",
     "Members",
     "Progress",
-    "Rounds",
     "Shared",
     "by_specialisation",
-    "group_of",
-    "groups_of",
     "members_of",
+    "new_members",
+    "take_places",
 ]
 
 MAX_DIFFERING = 0.05
@@ -51,15 +52,15 @@ class Members(NamedTuple):
     """Partitions of one specialisation, for the loops that Python calls, and what was measured of each."""
 
     tables: IntArray
-    """int64 [G, 27]; see `ooc_mdp.backends.cpu.table`."""
+    """int64 [M, 27]; see `ooc_mdp.backends.cpu.table`."""
     places: IntArray
-    """int64 [G]; where each one's part of the workspace begins (`ooc_mdp.backends.cpu.views`)."""
+    """int64 [M]; where each one's part of the workspace begins (`ooc_mdp.backends.cpu.views`)."""
     row_sums: FloatArray
-    """float64 [G]; the largest row sum of each."""
+    """float64 [M]; the largest row sum of each."""
     next: IntArray
     """int64 [1]; the member that is measured next."""
     measured: FloatArray
-    """float64 [G, 8]; normalised rise and fall, plain rise and fall, largest and smallest value, largest max_a Q_a of
+    """float64 [M, 8]; normalised rise and fall, plain rise and fall, largest and smallest value, largest max_a Q_a of
     states whose residual is significant, states whose action changed."""
 
 
@@ -67,21 +68,23 @@ class Progress(NamedTuple):
     """What rounds of sweeps note of each member."""
 
     claims: IntArray
-    """int64 [2, G]; whether a thread holds the member, and the number of rounds in which it was claimed."""
+    """int64 [2, M]; whether a thread holds the member, and the number of rounds in which it was claimed."""
     squares: FloatArray
-    """float64 [G]; squared norm of the last changes, 0 before two sweeps can be compared."""
+    """float64 [M]; squared norm of the last changes, 0 before two sweeps can be compared."""
     limits: FloatArray
-    """float64 [G]; a change that small ends a partition's sweeps."""
+    """float64 [M]; a change that small ends a partition's sweeps."""
     goals: FloatArray
-    """float64 [G]; the change at which a member is quiescent in this visit,"""
+    """float64 [M]; the change at which a member is quiescent in this visit,"""
     quiescent: npt.NDArray[np.bool_]
-    """bool [G]; and whether it is."""
+    """bool [M]; and whether it is."""
     swept: FloatArray
-    """float64 [G, 7]; columns are `FULL` to `FIRST_CHANGE`."""
+    """float64 [M, 7]; columns are `FULL` to `FIRST_CHANGE`."""
     last_full: FloatArray
-    """float64 [G, 2]; largest rise and fall in the last sweep, infinite where that was none or not a full one,"""
+    """float64 [M, 2]; largest rise and fall in the last sweep, infinite where that was none or not a full one,"""
     inflow: FloatArray
-    """float64 [G, 2]; and of a halo value gathered since, or more."""
+    """float64 [M, 2]; and of a halo value gathered since, or more."""
+    unmeasured: FloatArray
+    """float64 [1]; as of `ooc_mdp.backends.base.SweepLimits`."""
 
 
 class Findings(NamedTuple):
@@ -109,37 +112,19 @@ class Shared:
     values: FloatArray
     policy: npt.NDArray[np.int32]
     workspace: FloatArray
-    starts: Sequence[IntArray]
-    """int64 for each thread; scratch for the runs of a traversal."""
+    starts: IntArray
+    """int64 [T, n]; for each thread, room for the runs of a traversal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Residents of one specialisation in a batch that are swept in one way."""
+class Group(NamedTuple):
+    """Members of one specialisation that are swept in one way: consecutive ones of a batch."""
 
-    spec: Specialisation
-    residents: list[Resident]
-    order: list[int]
-    """Their places among all residents of the visit."""
-    index: IntArray
-    """int64 [G]; numbers of the partitions."""
-    members: Members
-    progress: Progress
-    end: int
-    """Where their part of the workspace ends."""
-
-
-class Rounds(Protocol):
-    """Rounds of sweeps over some members, for any number of threads."""
-
-    @property
-    def group(self) -> Group:
-        """Whom they are for."""
-        ...
-
-    def sweep(self, thread: int) -> None:
-        """Sweep, until nothing is left that no other thread is at."""
-        ...
+    section: IntArray
+    """int64 [3]; the first of them, the one after the last, and how many threads have taken one to measure it."""
+    sweeps: Call
+    """A thread that makes it sweeps until nothing is left that no other thread is at."""
+    settlement: Call
+    """Likewise, until all are measured."""
 
 
 def by_specialisation(residents: Sequence[Resident], places: Iterable[int]) -> dict[Specialisation, list[int]]:
@@ -150,48 +135,45 @@ def by_specialisation(residents: Sequence[Resident], places: Iterable[int]) -> d
     return groups
 
 
-def groups_of(
-    residents: Sequence[Resident], limits: SweepLimits, packed: set[int], shared: Shared
-) -> list[tuple[Group, bool]]:
-    """Residents in groups of one specialisation that are swept in one way, and whether that is in topological order.
-
-    Parameters
-    ----------
-    packed : numbers of the partitions that are swept so, since they have room for packed rows.
-    """
-    groups: list[tuple[Group, bool]] = []
-    changes, begin = limits.changes(len(residents)), 0
-    ways: tuple[list[int], list[int]] = ([], [])
-    for i, resident in enumerate(residents):
-        ways[resident.index in packed].append(i)
-    for topological in (True, False):
-        for spec, order in by_specialisation(residents, ways[topological]).items():
-            group = group_of(spec, [residents[i] for i in order], order, changes[order], begin, shared)
-            begin = group.end
-            groups.append((group, topological))
-    return groups
-
-
-def group_of(
-    spec: Specialisation, residents: list[Resident], order: list[int], limits: FloatArray, begin: int, shared: Shared
-) -> Group:
-    """Residents whose part of the workspace begins there."""
-    count, members = len(residents), members_of(residents, shared.row_sums)
-    n, halo, global_successors, index = members.tables[:, [1, 2, 12, 24]].T
-    sizes = (3 - global_successors) * n + halo
-    ends = begin + np.cumsum(sizes)
-    members.places[:] = ends - sizes
+def new_members(count: int) -> tuple[Members, Progress]:
+    """Places for so many members; what is there is written by `take_places`."""
+    members = Members(
+        tables=np.zeros((count, 27), np.int64),
+        places=np.zeros(count, np.int64),
+        row_sums=np.zeros(count),
+        next=np.zeros(1, np.int64),
+        measured=np.zeros((count, 8)),
+    )
     progress = Progress(
         claims=np.zeros((2, count), np.int64),
         squares=np.zeros(count),
-        limits=limits,
-        goals=limits.copy(),
+        limits=np.zeros(count),
+        goals=np.zeros(count),
         quiescent=np.zeros(count, np.bool_),
         swept=np.zeros((count, 7)),
-        last_full=np.full((count, 2), np.inf),
+        last_full=np.zeros((count, 2)),
         inflow=np.zeros((count, 2)),
+        unmeasured=np.zeros(1),
     )
-    return Group(spec, residents, order, index, members, progress, int(ends[-1]))
+    return members, progress
+
+
+@short_loop
+def take_places(count, row_sums, members, progress):
+    """Begin a visit of the first so many members, whose tables and limits are there; workspaces follow each other."""
+    place = 0
+    for m in range(count):
+        table = open_table(members.tables[m])
+        members.places[m] = place
+        place += (2 if table.global_successors else 3) * table.n + table.halo.size
+        members.row_sums[m] = row_sums[table.partition]
+        progress.claims[0, m] = progress.claims[1, m] = 0
+        progress.squares[m] = 0.0
+        progress.goals[m] = progress.limits[m]
+        progress.quiescent[m] = False
+        progress.swept[m] = 0.0
+        progress.last_full[m] = np.inf
+        progress.inflow[m] = 0.0
 
 
 def members_of(residents: Sequence[Resident], row_sums: FloatArray) -> Members:

@@ -44,10 +44,13 @@ def release(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def fetch_increment(typing: Any, address: Any) -> Any:
-    """Add 1 to the int64 at the address, and return what it was: no two calls return the same."""
+    """Add 1 to the int64 at the address, and return what it was: no two calls return the same.
+
+    Everything that those who added before had written is then visible.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.atomic_rmw("add", word, _WORD(1), "monotonic")
+        return builder.atomic_rmw("add", word, _WORD(1), "acq_rel")
 
     return types.int64(types.int64), generate

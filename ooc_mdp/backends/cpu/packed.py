@@ -76,6 +76,15 @@ class PackScratch(NamedTuple):
     """Whether every second full sweep goes the other way."""
 
 
+class PackScratches(NamedTuple):
+    """Those of all threads; the first axis of each array is the thread."""
+
+    integers: npt.NDArray[np.int32]
+    numbers: FloatArray
+    successors: npt.NDArray[np.uint32]
+    alternate: bool
+
+
 def packed_bytes(n: int, width: int, successor_bytes: int) -> int:
     """Bytes of the packed rows of n states with so many successors each, a multiple of 8."""
     return n * (8 * width + 8 + 8 + 4 + 4) + -(-n * successor_bytes * width // 8) * 8

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.batch import (
@@ -23,23 +24,26 @@ from ooc_mdp.backends.cpu.batch import (
     MAX_DIFFERING,
     POLICY,
     Findings,
-    Group,
+    Members,
+    Progress,
     Shared,
 )
+from ooc_mdp.backends.cpu.calls import Call, call_of, keep
 from ooc_mdp.backends.cpu.claims import acquire, release
 from ooc_mdp.backends.cpu.loops import full_sweep, policy_sweep
-from ooc_mdp.backends.cpu.sweep_order import SweepOrders, choose_traversal, of_any_shape
-from ooc_mdp.backends.cpu.table import open_table
-from ooc_mdp.backends.cpu.views import Scratch, copy_own, gather_halo, order_of, put_back, view_of
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Votes, choose_traversal, of_any_shape
+from ooc_mdp.backends.cpu.table import Specialisation, open_table
+from ooc_mdp.backends.cpu.views import copy_own, gather_halo, order_of, put_back, view_of
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.runtime.compiled import inlined, loop, part
 
 __all__ = [
     "ACCEPTANCE_THRESHOLD",
     "RoundPlan",
-    "RoundsInOrder",
     "clear",
     "extrapolation_factor",
     "next_member",
+    "rounds_in_order",
     "run_rounds",
 ]
 
@@ -69,7 +73,7 @@ class RoundPlan(NamedTuple):
 
 
 @loop
-def next_member(spec, path, members, progress, values, policy, workspace, rounds):
+def next_member(spec, path, section, members, progress, values, policy, workspace, rounds):
     """The next member that is due and has something to do, held by this thread; -1: there is none.
 
     Its halo is gathered anew, and in its first round its own values are copied (where it begins, and where sweeps
@@ -77,17 +81,18 @@ def next_member(spec, path, members, progress, values, policy, workspace, rounds
 
     Parameters
     ----------
-    path : int64 [3]; where the thread is: the next member, the round, and whether a member is held or not quiescent
-        in it, without which there is no other round. 0 at first.
+    path : int64 [3]; where the thread is: the next member of the group, the round, and whether a member is held or not
+        quiescent in it, without which there is no other round. 0 at first.
+    section : int64 [3]; see `ooc_mdp.backends.cpu.batch.Group`.
     """
     while path[1] < rounds:
-        m, around = path[0], path[1]
-        if m == 0 and around > 0:
+        m, around = section[0] + path[0], path[1]
+        if path[0] == 0 and around > 0:
             if path[2] == 0:
                 return -1
             path[2] = 0
         path[0] += 1
-        if path[0] == members.tables.shape[0]:
+        if path[0] == section[1] - section[0]:
             path[0] = 0
             path[1] += 1
         claim = progress.claims.ctypes.data + 8 * m
@@ -124,20 +129,22 @@ def _begin(spec, table, view, values):
 
 
 @loop
-def run_rounds(spec, model, values, policy, members, progress, findings, votes, plan, scratch):
+def run_rounds(
+    spec, section, model, values, policy, members, progress, findings, votes, plan, workspace, all_starts, thread
+):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated.
 
     Each thread goes along the members round by round and sweeps those that it has not swept in the round
-    and that no other thread holds. Members in the back-off get full sweeps alone. All but `scratch.starts` is the same
-    for all threads.
+    and that no other thread holds. Members in the back-off get full sweeps alone.
     """
+    starts = all_starts[thread]
     path = np.zeros(3, np.int64)
     while True:
-        m = next_member(spec, path, members, progress, values, policy, scratch.workspace, plan.rounds)
+        m = next_member(spec, path, section, members, progress, values, policy, workspace, plan.rounds)
         if m < 0:
             break
         table = open_table(members.tables[m])
-        view = view_of(table, members.places[m], scratch.workspace, values, policy)
+        view = view_of(table, members.places[m], workspace, values, policy)
         counts = progress.swept[m]
         begins = counts[FULL] + counts[POLICY] == 0
         p = table.partition
@@ -146,7 +153,7 @@ def run_rounds(spec, model, values, policy, members, progress, findings, votes, 
         if begins and votes.due[m]:
             row, traversal = members.tables[m], votes.traversals[p]
             choose_traversal(of_any_shape(spec), row, votes.shapes[p], policy, model.discount, traversal)
-        order = order_of(votes.traversals[p], backwards, scratch.starts)
+        order = order_of(votes.traversals[p], backwards, starts)
         if unstable:
             up, down, differing = full_sweep(spec, table, model, view, order)
             largest = max(up, down)
@@ -219,33 +226,30 @@ def clear(spec, changes):
         store(spec, changes, np.uint64(i), 0.0)
 
 
-class RoundsInOrder:
-    """Rounds in the order that a partition's votes give.
+@loop
+def _keep_rounds(arguments):
+    """Keep a call of `run_rounds`."""
+    return keep(run_rounds, arguments)
+
+
+def rounds_in_order(
+    spec: Specialisation,
+    section: IntArray,
+    shared: Shared,
+    members: Members,
+    progress: Progress,
+    findings: Findings,
+    orders: SweepOrders,
+    due: npt.NDArray[np.bool_],
+) -> Call:
+    """Rounds over a section of the members, in the orders that their votes give.
 
     Parameters
     ----------
     orders : of all partitions.
-    findings : of all partitions.
+    due : bool [M]; members that vote before they are swept.
     """
-
-    def __init__(self, group: Group, shared: Shared, orders: SweepOrders, findings: Findings) -> None:
-        self.group = group
-        self._shared, self._findings = shared, findings
-        self._plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, orders.alternate)
-        self._votes = orders.begin_visits(group.index)
-
-    def sweep(self, thread: int) -> None:
-        """The compiled loop."""
-        shared = self._shared
-        run_rounds(
-            self.group.spec,
-            shared.model,
-            shared.values,
-            shared.policy,
-            self.group.members,
-            self.group.progress,
-            self._findings,
-            self._votes,
-            self._plan,
-            Scratch(shared.workspace, shared.starts[thread]),
-        )
+    plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, orders.alternate)
+    votes = Votes(due, orders.shapes, orders.traversals)
+    of_all = shared.model, shared.values, shared.policy, members, progress, findings
+    return call_of(_keep_rounds, spec, section, *of_all, votes, plan, shared.workspace, shared.starts)

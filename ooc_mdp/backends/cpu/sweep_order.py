@@ -34,10 +34,10 @@ _TIE = 1e-9
 
 
 class Votes(NamedTuple):
-    """Which partitions of a batch vote before they are swept, and on what."""
+    """Which members of a batch vote before they are swept, and on what."""
 
     due: npt.NDArray[np.bool_]
-    """bool [G]; of the batch."""
+    """bool [M]"""
     shapes: IntArray
     """int64 [P, d]; points along each axis of each partition's block."""
     traversals: IntArray
@@ -190,21 +190,22 @@ class SweepOrders:
         """int64 [P, 2, d]; extents and strides of each one's axes, merged ones last."""
         self.traversals[:, 0, -1] = sizes
         voted = kind == "voted"
-        self._shapes = np.asarray(sizes[:, None] if shapes is None else shapes, np.int64)[: None if voted else 0]
-        self._visits = np.zeros(len(self._shapes), np.int32)
-        self._due = np.ones(len(self._shapes), np.int32)
+        self.shapes = np.asarray(sizes[:, None] if shapes is None else shapes, np.int64)[: None if voted else 0]
+        """int64 [P, d] where partitions vote; points along each axis of each one's block."""
+        self._visits = np.zeros(len(self.shapes), np.int32)
+        self._due = np.ones(len(self.shapes), np.int32)
 
     @staticmethod
     def nbytes(kind: SweepOrder, n_partitions: int, shapes: npt.NDArray[np.int32] | None) -> int:
         """Bytes that votes keep of P partitions, beside the traversals."""
         return 8 * n_partitions * (1 + axes_of(shapes)) if kind == "voted" else 0
 
-    def begin_visits(self, p: IntArray) -> Votes:
-        """Count a visit of each of the partitions p, of which some are due to vote now."""
+    def begin_visits(self, p: IntArray) -> npt.NDArray[np.bool_]:
+        """Count a visit of each of the partitions p; bool [k], those that are due to vote now."""
         due = np.zeros(p.size, np.bool_)
         if self._visits.size:
             self._visits[p] += 1
             visits = self._visits[p]
             due = np.asarray(visits >= self._due[p])
             self._due[p[due]] = (visits + np.maximum(1, visits // 2))[due]
-        return Votes(due, self._shapes, self.traversals)
+        return due

@@ -23,11 +23,13 @@ import numpy.typing as npt
 
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
-from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Findings, Group, Shared
+from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Findings, Members, Progress, Shared
+from ooc_mdp.backends.cpu.calls import Call, call_of, keep
 from ooc_mdp.backends.cpu.claims import release
 from ooc_mdp.backends.cpu.loops import full_sweep
 from ooc_mdp.backends.cpu.packed import (
     PackScratch,
+    PackScratches,
     count_outdated,
     make_plain,
     pack,
@@ -37,13 +39,20 @@ from ooc_mdp.backends.cpu.packed import (
     sweep_packed,
 )
 from ooc_mdp.backends.cpu.rounds import ACCEPTANCE_THRESHOLD, clear, extrapolation_factor, next_member
-from ooc_mdp.backends.cpu.table import open_table
+from ooc_mdp.backends.cpu.table import Specialisation, open_table
 from ooc_mdp.backends.cpu.views import order_of_memory, put_back, view_of
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.runtime.compiled import loop, part
+from ooc_mdp.runtime.compiled import loop, part, short_loop
 
-__all__ = ["MAX_DIFFERING_PACKED", "MAX_FAILURES_PACKED", "PackedBuffers", "TopologicalRounds"]
+__all__ = [
+    "MAX_DIFFERING_PACKED",
+    "MAX_FAILURES_PACKED",
+    "PackedBuffers",
+    "begin_packed",
+    "new_packed_progress",
+    "topological_rounds",
+]
 
 _ROUNDS = 16
 """Rounds over the partitions of a visit."""
@@ -86,30 +95,34 @@ class PackedProgress(NamedTuple):
     """What these rounds note of each member beside `ooc_mdp.backends.cpu.batch.Progress`."""
 
     wanted: FloatArray
-    """float64 [G]; the change at which the policy is improved."""
+    """float64 [M]; the change at which the policy is improved."""
     converged: npt.NDArray[np.bool_]
-    """bool [G]; whether the sweeps of the policy have come down to `wanted`."""
+    """bool [M]; whether the sweeps of the policy have come down to `wanted`."""
     passes: IntArray
-    """int64 [G]; sweeps of the policy since the last full one."""
+    """int64 [M]; sweeps of the policy since the last full one."""
     addresses: IntArray
-    """int64 [G]; of the packed rows."""
+    """int64 [M]; of the packed rows."""
     valid: npt.NDArray[np.bool_]
-    """bool [G]; whether the packed rows are known to be those of the present policy."""
+    """bool [M]; whether the packed rows are known to be those of the present policy."""
     relaxation: FloatArray
-    """float64 [G]; the relaxation factor c of `ooc_mdp.backends.cpu.packed`."""
+    """float64 [M]; the relaxation factor c of `ooc_mdp.backends.cpu.packed`."""
 
 
 @loop
-def _run_rounds(spec, model, values, policy, members, progress, findings, state, known, scratch):
+def _run_rounds(
+    spec, section, model, values, policy, members, progress, findings, state, known, workspace, starts, buffers, thread
+):
     """Rounds of sweeps over the members, by several threads at the same time; values and policy are updated."""
+    integers, numbers, successors = buffers.integers[thread], buffers.numbers[thread], buffers.successors[thread]
+    scratch = PackScratch(workspace, starts[thread], integers, numbers, successors, buffers.alternate)
     path = np.zeros(3, np.int64)
     most = np.int64(_ROUNDS)  # of the type of a variable: Numba compiles `next_member` anew for a constant
     while True:
-        m = next_member(spec, path, members, progress, values, policy, scratch.workspace, most)
+        m = next_member(spec, path, section, members, progress, values, policy, workspace, most)
         if m < 0:
             break
         table = open_table(members.tables[m])
-        view = view_of(table, members.places[m], scratch.workspace, values, policy)
+        view = view_of(table, members.places[m], workspace, values, policy)
         improving = findings.unstable[table.partition] or state.converged[m] or state.passes[m] >= _MAX_PASSES
         if improving:
             backwards = scratch.alternate and progress.claims[1, m] % 2 == 0
@@ -136,6 +149,12 @@ def _run_rounds(spec, model, values, policy, members, progress, findings, state,
         path[2] |= not progress.quiescent[m]
         put_back(spec, table, view, values)
         release(progress.claims.ctypes.data + 8 * m)
+
+
+@loop
+def _keep_rounds(arguments):
+    """Keep a call of `_run_rounds`."""
+    return keep(_run_rounds, arguments)
 
 
 @part
@@ -213,7 +232,6 @@ class PackedBuffers:
 
     def __init__(self, facts: ModelFacts, threads: int, members: int, cache: int, alternate: bool) -> None:
         n, k = facts.largest_partition, facts.longest_row
-        self.alternate = alternate
         self._count = _buffer_count(facts, members, cache)
         self.suited = np.full(facts.row_sums.size, bool(self._count))
         """bool [P]; whether sweeps in topological order are, or may be, the right ones."""
@@ -223,10 +241,13 @@ class PackedBuffers:
         """int64 [P]; of the buffers,"""
         self.by_partition: dict[int, npt.NDArray[np.uint8]] = {}
         """which are these, the least recently visited first."""
-        room = 1 if self._count else 0
-        self.scratch = [np.empty((4 * room, n * room), np.int32) for _ in range(threads)]
-        self.gathered = [np.empty(n * (k + 1) * room) for _ in range(threads)]
-        self.gathered_rows = [np.empty(n * k * room, np.uint32) for _ in range(threads)]
+        n *= 1 if self._count else 0
+        self.scratch = PackScratches(
+            np.empty((threads, 4, n), np.int32),
+            np.empty((threads, n * (k + 1))),
+            np.empty((threads, n * k), np.uint32),
+            alternate,
+        )
 
     @staticmethod
     def nbytes(facts: ModelFacts, threads: int, members: int, cache: int) -> int:
@@ -269,45 +290,49 @@ class PackedBuffers:
         return served
 
 
-class TopologicalRounds:
-    """Rounds over residents of one specialisation that have buffers (`PackedBuffers.assign`).
+def new_packed_progress(count: int) -> PackedProgress:
+    """Places for so many members; what is there is written by `begin_packed`."""
+    return PackedProgress(
+        wanted=np.zeros(count),
+        converged=np.zeros(count, np.bool_),
+        passes=np.zeros(count, np.int64),
+        addresses=np.zeros(count, np.int64),
+        valid=np.zeros(count, np.bool_),
+        relaxation=np.zeros(count),
+    )
+
+
+@short_loop
+def begin_packed(section, members, state, findings, addresses):
+    """Begin a visit of a section of the members; failures have made steps those of plain Gauss-Seidel (c = 0).
 
     Parameters
     ----------
-    findings : of all partitions; steps of members with `failures` are those of plain
-        Gauss-Seidel (a relaxation factor of 0).
+    addresses : int64 [P]; of each partition's packed rows.
     """
+    for m in range(section[0], section[1]):
+        p = open_table(members.tables[m]).partition
+        state.wanted[m] = 0.0
+        state.converged[m] = state.valid[m] = False
+        state.passes[m] = 0
+        state.addresses[m] = addresses[p]
+        state.relaxation[m] = 0.0 if findings.failures[p] > 0 else _RELAXATION
 
-    def __init__(self, buffers: PackedBuffers, group: Group, shared: Shared, findings: Findings) -> None:
-        index = group.index
-        self.group = group
-        self._buffers, self._shared, self._findings = buffers, shared, findings
-        count = index.size
-        self._state = PackedProgress(
-            wanted=np.zeros(count),
-            converged=np.zeros(count, np.bool_),
-            passes=np.zeros(count, np.int64),
-            addresses=buffers.addresses[index],
-            valid=np.zeros(count, np.bool_),
-            relaxation=np.where(findings.failures[index] > 0, 0.0, _RELAXATION),
-        )
 
-    def sweep(self, thread: int) -> None:
-        """The compiled loop."""
-        shared, buffers = self._shared, self._buffers
-        arrays = buffers.scratch[thread], buffers.gathered[thread], buffers.gathered_rows[thread]
-        _run_rounds(
-            self.group.spec,
-            shared.model,
-            shared.values,
-            shared.policy,
-            self.group.members,
-            self.group.progress,
-            self._findings,
-            self._state,
-            buffers.known,
-            PackScratch(shared.workspace, shared.starts[thread], *arrays, buffers.alternate),
-        )
+def topological_rounds(
+    spec: Specialisation,
+    section: IntArray,
+    shared: Shared,
+    members: Members,
+    progress: Progress,
+    findings: Findings,
+    state: PackedProgress,
+    buffers: PackedBuffers,
+) -> Call:
+    """Rounds over a section of the members, which have buffers (`PackedBuffers.assign`)."""
+    of_all = shared.model, shared.values, shared.policy, members, progress, findings
+    scratch = shared.workspace, shared.starts, buffers.scratch
+    return call_of(_keep_rounds, spec, section, *of_all, state, buffers.known, *scratch)
 
 
 def _buffer_count(facts: ModelFacts, members: int, cache: int) -> int:

@@ -72,7 +72,7 @@ class Scratch(NamedTuple):
 
     workspace: FloatArray
     starts: IntArray
-    """int64; room for the runs of a traversal."""
+    """int64 [n]; room for the runs of a traversal."""
 
 
 @inlined

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ooc_mdp.backends.base import VisitReport
+from ooc_mdp.backends.base import Resident, SweepLimits, VisitReport
+from ooc_mdp.backends.cpu.addresses import address_of
 from ooc_mdp.backends.cpu.batch import (
     FALL,
     FIRST_CHANGE,
@@ -21,20 +22,102 @@ from ooc_mdp.backends.cpu.batch import (
     RISE,
     VALUE,
     Findings,
-    Rounds,
+    Group,
     Shared,
+    new_members,
+    take_places,
 )
+from ooc_mdp.backends.cpu.calls import call_of, keep
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.loops import MeasureOptions, bound_states, boundary_changes, measure_states
-from ooc_mdp.backends.cpu.table import open_table
+from ooc_mdp.backends.cpu.rounds import rounds_in_order
+from ooc_mdp.backends.cpu.sweep_order import SweepOrders
+from ooc_mdp.backends.cpu.table import Specialisation, open_table
 from ooc_mdp.backends.cpu.team import Team
-from ooc_mdp.backends.cpu.topological_rounds import MAX_DIFFERING_PACKED, MAX_FAILURES_PACKED
+from ooc_mdp.backends.cpu.topological_rounds import (
+    MAX_DIFFERING_PACKED,
+    MAX_FAILURES_PACKED,
+    PackedBuffers,
+    begin_packed,
+    new_packed_progress,
+    topological_rounds,
+)
 from ooc_mdp.backends.cpu.views import gather, gather_halo, view_of
+from ooc_mdp.model.mdp import IntArray
 from ooc_mdp.runtime.compiled import loop, part
 
-__all__ = ["BatchVisit", "judge"]
+__all__ = ["Batch", "BatchVisit", "judge"]
 
 _MAX_FAILURES = 16
+
+
+class Batch:
+    """Places for the members of a visit, and calls on each group of them, which serve many visits.
+
+    Parameters
+    ----------
+    size : members at most.
+    findings : what is known of each partition; updated.
+    orders, buffers : of all partitions.
+    """
+
+    def __init__(
+        self, size: int, shared: Shared, findings: Findings, orders: SweepOrders, buffers: PackedBuffers
+    ) -> None:
+        self.size, self._shared, self._findings = size, shared, findings
+        self._orders, self._buffers = orders, buffers
+        self.members, self.progress = new_members(size)
+        self._packed, self._due = new_packed_progress(size), np.zeros(size, np.bool_)
+        self._groups: dict[tuple[bool, Specialisation], Group] = {}
+
+    def take_places(
+        self, residents: Sequence[Resident], packed: set[int], limits: SweepLimits
+    ) -> tuple[list[Group], IntArray]:
+        """Let residents be the members, those of a group one after the other; the groups, and the place of each.
+
+        Parameters
+        ----------
+        packed : numbers of the partitions that are swept in topological order, since they have room for packed rows.
+        """
+        ways: dict[tuple[bool, Specialisation], list[int]] = {}
+        for i, resident in enumerate(residents):
+            ways.setdefault((resident.index not in packed, resident.arrays[0].spec), []).append(i)
+        groups, order, count = [], [i for way in sorted(ways, key=_way) for i in ways[way]], len(residents)
+        rows = [residents[i].arrays[0].row for i in order]
+        np.concatenate(rows, out=self.members.tables[:count].reshape(-1))
+        self.progress.limits[:count], self.progress.unmeasured[0] = limits.changes(count)[order], limits.unmeasured
+        take_places(count, self._shared.row_sums, self.members, self.progress)
+        begin = 0
+        for way in sorted(ways, key=_way):
+            group, end = self._group(way), begin + len(ways[way])
+            group.section[:] = begin, end, 0
+            if way[0]:
+                self._due[begin:end] = self._orders.begin_visits(self.members.tables[begin:end, 24])
+            else:
+                begin_packed(group.section, self.members, self._packed, self._findings, self._buffers.addresses)
+            groups.append(group)
+            begin = end
+        places = np.empty(count, np.int64)
+        places[order] = np.arange(count)
+        return groups, places
+
+    def _group(self, way: tuple[bool, Specialisation]) -> Group:
+        """The group of that specialisation and way of sweeping; its calls are made when it is first asked for."""
+        if way not in self._groups:
+            (in_order, spec), section, shared = way, np.zeros(3, np.int64), self._shared
+            members = self.members, self.progress, self._findings
+            if in_order:
+                sweeps = rounds_in_order(spec, section, shared, *members, self._orders, self._due)
+            else:
+                sweeps = topological_rounds(spec, section, shared, *members, self._packed, self._buffers)
+            of_all = shared.model, shared.values, shared.policy, *members, shared.workspace
+            self._groups[way] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
+        return self._groups[way]
+
+
+def _way(way: tuple[bool, Specialisation]) -> bool:
+    """Those in topological order come first."""
+    return way[0]
 
 
 class BatchVisit:
@@ -42,60 +125,49 @@ class BatchVisit:
 
     Parameters
     ----------
-    rounds : of all partitions, in groups.
+    batch : where the residents have taken places; it is another visit's once this one is complete.
+    groups, places : as of `Batch.take_places`.
     team, threads : so many of its threads sweep; the caller's begins when it asks for the report.
-    findings : what is known of each partition; updated.
-    unmeasured : as of `ooc_mdp.backends.base.SweepLimits`.
     """
 
     def __init__(
         self,
-        rounds: Sequence[Rounds],
-        shared: Shared,
+        batch: Batch,
+        residents: Sequence[Resident],
+        groups: Sequence[Group],
+        places: IntArray,
         team: Team,
         threads: int,
-        findings: Findings,
-        unmeasured: float,
     ) -> None:
-        self._rounds, self._shared, self._findings, self._unmeasured = rounds, shared, findings, unmeasured
-        self._team, self._threads = team, threads
-        self._complete = False
-        team.begin(self._sweep, threads)
-
-    def _sweep(self, thread: int) -> None:
-        for r in self._rounds:
-            r.sweep(thread)
-
-    def _settle(self, thread: int) -> None:
-        shared = self._shared
-        for r in self._rounds:
-            group, arrays = r.group, (shared.values, shared.policy, r.group.members, r.group.progress)
-            settle(group.spec, shared.model, *arrays, self._findings, self._unmeasured, shared.workspace)
+        self._batch, self._places, self._team = batch, places, team
+        self._report: VisitReport | None = None
+        calls = [g.sweeps for g in groups], [g.settlement for g in groups]
+        self._begun = team.begin(*calls, threads, residents)
 
     def done(self) -> bool:
         """Whether the other threads are, so that little is left to do."""
-        return self._team.others_done()
+        return self._team.others_done(self._begun)
 
     def complete(self) -> None:
-        """Sweep and measure to the end, unless that is done; nothing else may begin before."""
-        if not self._complete:
-            self._team.finish()
-            self._team.share(self._settle, self._threads)
-            self._complete = True
+        """Sweep and measure to the end, and note what was found, unless that is done."""
+        if self._report is None:
+            self._team.finish(self._begun)
+            self._report = self._found()
 
     def report(self) -> VisitReport:
-        """What they did; asked once."""
+        """What was done."""
         self.complete()
-        count = sum(len(r.group.order) for r in self._rounds)
-        n_states, swept, measured = np.empty(count, np.int64), np.empty((count, 7)), np.empty((count, 8))
-        for r in self._rounds:
-            group, m = r.group, r.group.members
-            n_states[group.order], swept[group.order] = m.tables[:, 1], group.progress.swept
-            measured[group.order] = m.measured
+        assert self._report is not None  # it is complete
+        return self._report
+
+    def _found(self) -> VisitReport:
+        """What the places of the residents hold."""
+        members, places = self._batch.members, self._places
+        swept, measured = self._batch.progress.swept[places], members.measured[places]
         sweeps = (swept[:, FULL] + swept[:, POLICY]).astype(np.int64)
         return VisitReport(
             sweeps=sweeps,
-            backups=sweeps * n_states,
+            backups=sweeps * members.tables[places, 1],
             boundary_rise=swept[:, RISE],
             boundary_fall=swept[:, FALL],
             boundary_value=swept[:, VALUE],
@@ -107,15 +179,16 @@ class BatchVisit:
 
 
 @loop
-def settle(spec, model, values, policy, members, progress, findings, unmeasured, workspace):
+def settle(spec, section, model, values, policy, members, progress, findings, workspace, thread):
     """Find residuals of the members at the present values, and decide how they are swept next.
 
-    Several threads may share the members. Those whose last sweep was a full one, and changed a value by more than
-    `unmeasured` times their limit, are not measured: residuals are bounded by what has changed since.
+    Several threads may share a section of the members. Those whose last sweep was a full one, and changed a value by
+    more than `unmeasured` times their limit, are not measured: residuals are bounded by what has changed since.
     """
+    unmeasured = progress.unmeasured[0]
     while True:
-        m = int(fetch_increment(members.next.ctypes.data))
-        if m >= members.tables.shape[0]:
+        m = section[0] + fetch_increment(address_of(section) + 16)
+        if m >= section[1]:
             break
         table, last = open_table(members.tables[m]), progress.last_full[m]
         view = view_of(table, members.places[m], workspace, values, policy)
@@ -133,6 +206,12 @@ def settle(spec, model, values, policy, members, progress, findings, unmeasured,
         in_order = len(spec.width) == 0 or table.global_successors or not findings.suited[table.partition]
         most = (MAX_DIFFERING if in_order else MAX_DIFFERING_PACKED) * table.n
         findings.unstable[table.partition] |= measured[7] > most
+
+
+@loop
+def _keep_settle(arguments):
+    """Keep a call of `settle`."""
+    return keep(settle, arguments)
 
 
 @part

@@ -12,7 +12,6 @@ from cpu_visits import LIMITS, started
 from numba import njit
 
 import ooc_mdp
-from ooc_mdp.backends.cpu.batch import groups_of
 from ooc_mdp.backends.cpu.claims import fetch_increment, release
 from ooc_mdp.backends.cpu.rounds import next_member
 
@@ -34,20 +33,20 @@ def _draw(turn: np.ndarray, found: np.ndarray) -> None:
 def visit(tmp_path: Path):
     """Members of one visit, and a way for a thread to take the next: all of eight partitions of a gridworld."""
     backend, residents = started(ooc_mdp.generate("GW-16x4", tmp_path / "s", partitions=8), 0.9)
-    shared = backend._shared()
-    ((group, _),) = groups_of(residents, LIMITS, set(), shared)
-    values = shared.values
+    shared, batch = backend._shared(), backend._batch_of(len(residents))
+    ((group,), _) = batch.take_places(residents, set(), LIMITS)
+    values, spec = shared.values, residents[0].arrays[0].spec
 
     def take(path: np.ndarray) -> int:
-        here = group.spec, path, group.members, group.progress, values, shared.policy, shared.workspace
+        here = spec, path, group.section, batch.members, batch.progress, values, shared.policy, shared.workspace
         return next_member(*here, ROUNDS)
 
-    yield group, take, values
+    yield batch, take, values
     backend.close()
 
 
 def test_no_two_threads_are_at_one_member_and_nobody_gets_more_than_the_rounds(visit) -> None:
-    group, take, _ = visit
+    batch, take, _ = visit
     at, turns, faults = Counter(), Counter(), []
 
     def work() -> None:
@@ -60,7 +59,7 @@ def test_no_two_threads_are_at_one_member_and_nobody_gets_more_than_the_rounds(v
                 faults.append(m)
             at[m] -= 1
             path[2] = 1
-            _release(group.progress.claims, m)
+            _release(batch.progress.claims, m)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -73,38 +72,38 @@ def test_no_two_threads_are_at_one_member_and_nobody_gets_more_than_the_rounds(v
 
 
 def test_one_thread_goes_round_by_round_in_the_order_of_the_members(visit) -> None:
-    group, take, _ = visit
+    batch, take, _ = visit
     path, seen = np.zeros(3, np.int64), []
     while (m := take(path)) >= 0:
         seen.append(m)
         path[2] = 1
-        _release(group.progress.claims, m)
+        _release(batch.progress.claims, m)
     assert seen == list(range(8)) * ROUNDS
 
 
 def test_who_is_held_is_passed_by_and_has_its_turn_later(visit) -> None:
-    group, take, _ = visit
+    batch, take, _ = visit
     mine, other = np.zeros(3, np.int64), np.zeros(3, np.int64)
     assert take(mine) == 0
     assert [take(other) for _ in range(7)] == list(range(1, 8))
     for m in range(8):
-        _release(group.progress.claims, m)
+        _release(batch.progress.claims, m)
     assert take(mine) == 0  # nobody else has anything left in the first round
 
 
 def test_quiescent_members_are_left_alone_until_what_they_read_has_changed(visit) -> None:
-    group, take, values = visit
+    batch, take, values = visit
     path, seen = np.zeros(3, np.int64), []
     for m in range(8):
         assert take(path) == m
-        group.progress.quiescent[m] = m != 0
+        batch.progress.quiescent[m] = m != 0
         path[2] |= m == 0
-        _release(group.progress.claims, m)
-    values[int(group.members.tables[3, 0])] += 1.0  # a state of member 3, on its border
+        _release(batch.progress.claims, m)
+    values[int(batch.members.tables[3, 0])] += 1.0  # a state of member 3, on its border
     while (m := take(path)) >= 0:
         seen.append(m)
-        group.progress.quiescent[m] = True
-        _release(group.progress.claims, m)
+        batch.progress.quiescent[m] = True
+        _release(batch.progress.claims, m)
     assert seen[0] == 0
     assert 3 not in seen
     assert len(seen) == len(set(seen)) > 1  # all are quiet now: there is no third round

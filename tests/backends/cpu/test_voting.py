@@ -233,7 +233,7 @@ def test_the_plan_counts_what_votes_keep() -> None:
     assert CpuBackend("voted").layout(model, Needs()).host["sweep orders"] == 6 * 8 + 6 * 2 * 8
     assert "sweep orders" not in CpuBackend("forward").layout(model, Needs()).host
     orders = SweepOrders("voted", shapes.prod(axis=1), shapes)
-    assert sum(a.nbytes for a in (orders._visits, orders._due, orders._shapes)) == 6 * 8 + 6 * 2 * 8
+    assert sum(a.nbytes for a in (orders._visits, orders._due, orders.shapes)) == 6 * 8 + 6 * 2 * 8
 
 
 @settings(max_examples=60)
