@@ -167,11 +167,14 @@ class SolveState:
 
     # ----------------------------------------------------------------------------------------------- sweep
 
-    def begin(self, partitions: IntArray, beside: IntArray, most: int) -> None:
-        """Have the backend relax partitions, and residents beside them, after what is under way; see :meth:`access`."""
+    def begin(self, partitions: IntArray, most: int, beside: IntArray = _NONE, rough: bool = False) -> None:
+        """Have the backend relax partitions, and residents beside them, after what is under way.
+
+        See :meth:`access` and :meth:`limits`.
+        """
         with ExitStack() as held:
             access = held.enter_context(self.access(partitions, beside))
-            visit = self.backend.relax(access.residents, self.limits(access.partitions, most))
+            visit = self.backend.relax(access.residents, self.limits(access.partitions, most, rough=rough))
             self.under_way.append(Batch(access, visit, held.pop_all()))
 
     def finish(self, but: int = 0) -> None:

@@ -224,7 +224,7 @@ def test_what_is_under_way_is_recorded_before_a_target_counts_as_reached_and_bef
         state = started(store, stack, epsilon=1e-2)
         load(state, 0, 1)
         for ask in (state.snapshot, lambda: state.peers.before_step(state)):
-            state.begin(np.array([0]), np.array([1]), 3)
+            state.begin(np.array([0]), 3, np.array([1]))
             sweeps = state.counters.sweeps
             assert len(state.under_way) == 1
             ask()
@@ -237,8 +237,8 @@ def test_batches_under_way_are_recorded_in_their_order_and_keep_their_partitions
     with ExitStack() as stack:
         state = started(store, stack)
         load(state, 0, 1, 2)
-        state.begin(np.array([0, 1]), np.array([], np.int64), 1)
-        state.begin(np.array([1]), np.array([2]), 1)
+        state.begin(np.array([0, 1]), 1)
+        state.begin(np.array([1]), 1, np.array([2]))
         assert [state.cache._entries[p].pins for p in range(3)] == [1, 2, 1]
         state.finish(1)
         assert [state.cache._entries[p].pins for p in range(3)] == [0, 1, 1]

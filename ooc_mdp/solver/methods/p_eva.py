@@ -6,6 +6,8 @@
     3. its dependents     raised by what changed, without reading them (`scheduling.residual_bounds`)
     4. the next p         residents first: they cost no transfer; then the absent partition of highest priority
 
+While the other threads sweep, this one asks for what is read next, reports and saves; then it sweeps as well.
+
 Reading ahead evicts clean partitions only while all dirty residents are in the batch being swept, and at most half of
 the residents are dirty; otherwise it only fills unused room. What is read early is swept early, with values that do not
 hold, and disturbs its neighbours; what it evicts must be read again. Loads per partition with this rule, without the
@@ -32,6 +34,11 @@ VISIT_SWEEPS = 5
 """Full sweeps of one visit at most; more of them work on values that neighbours are about to change."""
 MAX_DIRTY = 0.5
 """Share of the resident partitions that may be dirty while clean ones are evicted for what is read ahead."""
+_READ_AHEAD = 1 / 32
+"""Partitions that are read ahead at a time, as a share of those that are resident; at least one. They are swept
+together, so that a change goes on through all of them: a car of 1000 x 1000 states in 289 partitions takes 70 and 79
+backups of a state with one at a time (caches of 25% and 50%), 56 and 50 with so many, after as many loads. Twice as
+many gain little more, and four times as many cost loads (``benchmarks/notes/2026-11-cpu-engine.md``)."""
 _WORKING_SET_SHARE = 0.125
 """Share of all partitions that the working set has,"""
 _MIN_WORKING_SET = 8
@@ -42,20 +49,28 @@ _MIN_HELD = 4
 
 def p_eva(s: SolveState) -> Steps:
     """Visit dirty partitions by priority, resident ones first."""
+    try:
+        return (yield from _visits(s))
+    finally:
+        s.finish()
+
+
+def _visits(s: SolveState) -> Steps:
+    """Begin visits and record them; one may be under way between two steps."""
     working_set = _working_set(s)
     while True:
+        s.finish()
         yield from _fill_unused_room(s)
         dirty = s.dirty()
         here = s.cache.present[dirty]
         if here.any():
             worked_on = working_set.choose(dirty[here], s.by_priority)
             batch = s.by_bound(worked_on)[: s.plan.layout.batch_size]
-            with s.access(batch) as access:
-                limits = s.limits(batch, VISIT_SWEEPS, rough=bool(s.cache.present.all()))
-                visit = s.backend.relax(access.residents, limits)
-                few = batch.size == here.sum() <= max(1, MAX_DIRTY * s.cache.present.sum())
-                _read_ahead(s, dirty[~here], may_evict=bool(few))
-                s.record(access, visit.report())
+            s.begin(batch, VISIT_SWEEPS, rough=bool(s.cache.present.all()))
+            few = batch.size == here.sum() <= max(1, MAX_DIRTY * s.cache.present.sum())
+            _read_ahead(s, dirty[~here], may_evict=bool(few))
+            if not s.alone:  # what others send is written before the next step
+                s.finish()
         elif dirty.size:
             _load(s, s.by_priority(dirty))
         yield
@@ -87,10 +102,15 @@ def _fill_unused_room(s: SolveState) -> Part:
 
 
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
-    """Begin to load the most urgent absent partition: into unused room, or in place of a clean one at the end."""
-    if absent.size and not s.stager.in_flight() and (may_evict or s.stager.has_unused_room()):
-        prefetch = s.stager.prefetch if may_evict else s.stager.prefetch_into_unused_room
-        prefetch(int(s.by_priority(absent)[0]))
+    """Begin to load the most urgent absent partitions: into unused room, or in place of clean ones at the end."""
+    if not absent.size or s.stager.in_flight() or not (may_evict or s.stager.has_unused_room()):
+        return
+    most = max(1, round(_READ_AHEAD * np.count_nonzero(s.cache.present)))
+    for p in s.by_priority(absent)[:most].tolist():
+        if may_evict:
+            s.stager.prefetch(p, waiting=most)
+        else:
+            s.stager.prefetch_into_unused_room(p)
 
 
 def _load(s: SolveState, wanted: IntArray) -> None:

@@ -68,7 +68,7 @@ def _batches(s: SolveState) -> Steps:
             return Outcome.PRECISION_LIMIT  # all that is dirty was swept just now, and no value changed
         chosen = here if idle else working_set.choose(here, s.by_priority)
         if chosen.size:
-            s.begin(chosen, _readers(s, chosen, is_dirty), VISIT_SWEEPS)
+            s.begin(chosen, VISIT_SWEEPS, _readers(s, chosen, is_dirty))
         _load(s, is_dirty)
         ahead = 1 if chosen.size and s.alone and not idle else 0
         if len(s.under_way) > ahead:
