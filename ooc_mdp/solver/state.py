@@ -155,7 +155,7 @@ class SolveState:
         beside : residents that may be swept, too, and count if they are.
         """
         p, others = partitions.tolist(), beside.tolist()
-        for q in p:
+        for q in partitions[~self.cache.present[partitions]].tolist():
             self.stager.load(q)
         residents, hits = self.cache.access_all(p)
         residents += self.cache.pin_all(others)
