@@ -167,7 +167,7 @@ class Shard:
         """Activate gained partitions all of whose halo values are known; the others are pending."""
         unknown, coupling = self._subscriptions.unknown(), self._state.table.facts.coupling
         for p in gained.tolist():
-            reads = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
+            reads = coupling.read_by(p)
             awaited = unknown.intersection(reads.tolist())
             if awaited:
                 self.pending[p] = awaited

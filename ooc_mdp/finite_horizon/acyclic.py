@@ -169,7 +169,7 @@ def _take(state: StageState, p: int, resident: Resident) -> int:
     """Take a partition through all stages; how many had to be computed."""
     facts, stages = state.table.facts, state.asked.stages
     own = slice(int(facts.partition_ptr[p]), int(facts.partition_ptr[p + 1]))
-    read = facts.coupling.partitions[facts.coupling.ptr[p] : facts.coupling.ptr[p + 1]].tolist()
+    read = facts.coupling.read_by(p).tolist()
     others = [state.histories.of[q] for q in read if q != p]
     states = own.start + np.flatnonzero(state.backend.boundary(resident))
     mine = _History(states, [state.values[0, states].copy()], np.zeros(stages + 1), np.zeros(stages + 1))

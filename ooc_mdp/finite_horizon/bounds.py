@@ -72,7 +72,7 @@ class StageBounds:
         -------
         the bound of the partition in that stage
         """
-        read = self._coupling.partitions[self._coupling.ptr[p] : self._coupling.ptr[p + 1]]
+        read = self._coupling.read_by(p)
         following = done % 2
         of_read = float(self.errors[following, read].max()), float(self.sizes[following, read].max())
         error = self.record(p, self._stages - done - 1, *of_read)

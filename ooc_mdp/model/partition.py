@@ -124,6 +124,10 @@ class Coupling:
     mass: FloatArray
     """float64 [entries], largest mass of one row of p into the partition, rounded up."""
 
+    def read_by(self, p: int) -> IntArray:
+        """Partitions that partition p reads, in ascending order, p among them."""
+        return self.partitions[self.ptr[p] : self.ptr[p + 1]]
+
 
 @dataclass(frozen=True, slots=True)
 class StoredField:

@@ -109,7 +109,7 @@ class LoadCheck:
         p, coupling = part.index, self._facts.coupling
         if self._checked[p]:
             return
-        coupled = coupling.partitions[coupling.ptr[p] : coupling.ptr[p + 1]]
+        coupled = coupling.read_by(p)
         ends, mass = np.zeros((coupled.size, 2), np.int64), np.zeros(coupled.size)
         found = measure_partition(
             part.successors, part.probabilities, part.successor_ptr, part.successors_per_action,

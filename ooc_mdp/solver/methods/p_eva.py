@@ -13,6 +13,9 @@ the residents are dirty; otherwise it only fills unused room. What is read early
 hold, and disturbs its neighbours; what it evicts must be read again. Loads per partition with this rule, without the
 half, and evicting whenever a thread is idle: mountain car of 300x300 states in 900 partitions at a cache of 5%, 1.3 and
 2.1; gridworld of 256x256, discount 0.95, 3.0 and 3.5 at 5%, 1.6, 1.5 and (h1) 14 at 22%.
+With the most urgent partition come a few of those that it reads, so that both are swept at the other's new values. Of
+several that do not read each other, each is swept with values that do not hold yet: a car took 1.5 to 1.7 loads per
+partition for 1.2 (``benchmarks/notes/2026-11-cpu-engine.md``).
 
 Unused room is filled before anything is swept: otherwise each first load disturbs what is quiescent (with 1% of the
 successors scrambled and the whole table cached, 2,491 backups per state instead of 137).
@@ -35,10 +38,7 @@ VISIT_SWEEPS = 5
 MAX_DIRTY = 0.5
 """Share of the resident partitions that may be dirty while clean ones are evicted for what is read ahead."""
 _READ_AHEAD = 1 / 32
-"""Partitions that are read ahead at a time, as a share of those that are resident; at least one. They are swept
-together, so that a change goes on through all of them: a car of 1000 x 1000 states in 289 partitions takes 70 and 79
-backups of a state with one at a time (caches of 25% and 50%), 56 and 50 with so many, after as many loads. Twice as
-many gain little more, and four times as many cost loads (``benchmarks/notes/2026-11-cpu-engine.md``)."""
+"""Partitions that are read ahead at a time, as a share of those that are resident; at least one."""
 _WORKING_SET_SHARE = 0.125
 """Share of all partitions that the working set has,"""
 _MIN_WORKING_SET = 8
@@ -102,11 +102,13 @@ def _fill_unused_room(s: SolveState) -> Part:
 
 
 def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
-    """Begin to load the most urgent absent partitions: into unused room, or in place of clean ones at the end."""
+    """Begin to load the most urgent absent partition, and some that it reads; evict clean ones at the end for them."""
     if not absent.size or s.stager.in_flight() or not (may_evict or s.stager.has_unused_room()):
         return
+    order = s.by_priority(absent)
+    together = order[np.isin(order, s.plan.facts.coupling.read_by(int(order[0])))]
     most = max(1, round(_READ_AHEAD * np.count_nonzero(s.cache.present)))
-    for p in s.by_priority(absent)[:most].tolist():
+    for p in together[:most].tolist():
         if may_evict:
             s.stager.prefetch(p, waiting=most)
         else:
