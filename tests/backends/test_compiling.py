@@ -29,8 +29,8 @@ from ooc_mdp.backends.compiling import (
     timed_compilation,
 )
 from ooc_mdp.backends.cpu import backend as cpu
+from ooc_mdp.backends.cpu import batch, loops, rounds, sweep_order, team, topological_rounds, visits
 from ooc_mdp.backends.cpu import krylov as cpu_krylov
-from ooc_mdp.backends.cpu import loops, rounds, sweep_order, topological_rounds
 from ooc_mdp.backends.cpu import passes as cpu_passes
 from ooc_mdp.backends.cpu import policy_loops as cpu_policy_loops
 from ooc_mdp.backends.cpu import policy_rows as cpu_policy
@@ -62,6 +62,9 @@ MODULES = (
     loops,
     rounds,
     sweep_order,
+    batch,
+    visits,
+    team,
     cpu_table,
     compiled_encodings,
     load_loops,
@@ -276,7 +279,7 @@ def test_no_loop_is_compiled_within_a_solve_at_discount_1(tmp_path: Path, reward
 @pytest.mark.parametrize(
     ("method", "loads"),
     [
-        ("p-eva", ["TopologicalRounds", "RoundsInOrder", "measure"]),
+        ("p-eva", ["topological_rounds", "rounds_in_order", "measure"]),
         ("vi", ["sweep", "measure"]),
         ("policy-iteration", ["measure", "improve"]),
     ],
@@ -290,9 +293,9 @@ def test_what_a_method_calls_is_called_before_a_solve_and_nothing_else(
     """Else its first seconds would be spent compiling, with a progress that does not move."""
     store = ooc_mdp.generate("GW-32x4", tmp_path / "s", partitions=2)
     tried: list[str] = []
-    for name in ("TopologicalRounds", "RoundsInOrder"):
-        usual = getattr(cpu, name)
-        monkeypatch.setattr(cpu, name, lambda *a, name=name, usual=usual: (tried.append(name), usual(*a))[1])
+    for name in ("topological_rounds", "rounds_in_order"):
+        usual = getattr(visits, name)
+        monkeypatch.setattr(visits, name, lambda *a, name=name, usual=usual: (tried.append(name), usual(*a))[1])
     for name in ("sweep", "measure", "improve"):
         usual = getattr(CpuBackend, name)
         monkeypatch.setattr(
