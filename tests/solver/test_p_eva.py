@@ -30,7 +30,7 @@ def car() -> Table:
         ({"residual": 1e-4}, "p-eva", "22%", 1.15),
         ({"residual": 1e-4}, "p-eva", "10%", 1.35),
         ({"residual": 1e-4}, "p-eva", "5%", 1.7),
-        ({"epsilon": 1e-3}, "auto", "22%", 1.7),
+        ({"epsilon": 1e-3}, "auto", "22%", 1.9),
     ],
 )
 def test_a_car_is_read_less_than_twice(
