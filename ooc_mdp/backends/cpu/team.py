@@ -110,8 +110,8 @@ class Team:
         if begun is None or begun.finished:
             return
         assert begun is self._begun, "what was begun before has been finished"
-        self._begun, begun.finished = None, True
         _finish(self._shared)
+        self._begun, begun.finished = None, True
         _raise(self._shared.numbers[_ERROR], self._shared.numbers[_ERROR_INFO])
 
     def others_done(self, begun: Begun) -> bool:
@@ -188,10 +188,12 @@ def _call_upon(shared, sign, threads):
 
 @loop
 def _finish(shared):
-    """Make the calls as thread 0, and wait until the others have made them."""
+    """Make the calls as thread 0, and wait until the others have made them; then there are none."""
+    numbers = shared.numbers
     _make_calls(shared, 0)
-    for _ in range(shared.numbers[_THREADS] - 1):
+    for _ in range(numbers[_THREADS] - 1):
         _receive(shared.done)
+    numbers[_COUNT], numbers[_THREADS] = 0, 1
 
 
 @loop

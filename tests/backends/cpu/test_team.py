@@ -15,7 +15,7 @@ from numba import njit
 from ooc_mdp.backends.cpu.addresses import address_of
 from ooc_mdp.backends.cpu.calls import Call, call_of, keep
 from ooc_mdp.backends.cpu.claims import fetch_increment
-from ooc_mdp.backends.cpu.team import Team
+from ooc_mdp.backends.cpu.team import Begun, Team
 
 SIZE = 3
 
@@ -128,6 +128,15 @@ def test_calls_that_the_caller_abandons_are_over_before_the_next_begin(team: Tea
     assert abandoned.finished
     team.finish(begun)
     assert counted.seen.tolist() == [1] * SIZE
+
+
+def test_calls_that_an_interrupt_kept_from_beginning_are_not_made(team: Team) -> None:
+    """Nor are those before them made again, whose arguments may be gone."""
+    before, counted = Counted(), Counted()
+    make(team, before.call)
+    team._begun = Begun(np.array([counted.call.address]), [counted.call], None)  # and nobody was told
+    make(team, before.call)
+    assert (before.seen.tolist(), counted.seen.tolist()) == ([2] * SIZE, [0] * SIZE)
 
 
 def test_calls_and_what_they_refer_to_are_kept_while_they_are_made_and_no_longer(team: Team) -> None:
