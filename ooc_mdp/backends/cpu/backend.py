@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +28,18 @@ from ooc_mdp.backends.base import (
     SweepLimits,
     VisitReport,
 )
-from ooc_mdp.backends.cpu.batch import Findings, Shared, by_specialisation, members_of
-from ooc_mdp.backends.cpu.calls import call_of
+from ooc_mdp.backends.cpu.batch import Findings, Members, Shared, by_specialisation, members_of
 from ooc_mdp.backends.cpu.distributions import share_distributions
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
 from ooc_mdp.backends.cpu.loops import Limits, MeasureOptions, exact_sweeps, measure
-from ooc_mdp.backends.cpu.passes import Passes, keep_pass, pass_report
-from ooc_mdp.backends.cpu.policy_loops import keep_back_up, keep_improvement
+from ooc_mdp.backends.cpu.passes import Passes, pass_over, pass_report
+from ooc_mdp.backends.cpu.policy_loops import back_up_tables, improve_rows
 from ooc_mdp.backends.cpu.policy_rows import PolicyRows
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, axes_of, choose_traversal
 from ooc_mdp.backends.cpu.table import (
     MAX_GATHERED,
+    Specialisation,
     SweptTable,
     freed_halo_bytes,
     in_one_piece,
@@ -205,7 +204,7 @@ class CpuBackend(HostValues):
         self._packed_buffers = PackedBuffers(facts, self._threads, packed, resident, self._sweep_order != "forward")
         self._workspace = np.empty(self._threads * members * _values_of_one(facts))
         """What threads share in a visit of several partitions; otherwise each has a part of it."""
-        self._workspaces = self._workspace.reshape(self._threads, -1)
+        self._workspaces = np.split(self._workspace, self._threads)
         self._starts = np.empty((self._threads, facts.largest_partition), np.int64)
 
         self._loop_model = Model(float(facts.discount), float(facts.sign))
@@ -353,34 +352,36 @@ class CpuBackend(HostValues):
         measure(resident.arrays[0].spec, self._loop_model, *arrays)
         return m.measured[0, :4], float(m.measured[0, 6])
 
-    def _on_all_threads(
-        self, residents: Sequence[Resident], keeping: Callable[[Any], tuple[int, IntArray]], *arguments: Any
+    def _on_shares(
+        self, residents: Sequence[Resident], work: Callable[[Specialisation, Members, FloatArray], None]
     ) -> FloatArray:
-        """float64 [k, 8]; what calls of a loop measure of the residents, which all threads share.
+        """float64 [k, 8]: what all threads measure of the residents, each of its share, one specialisation at a time.
 
         Parameters
         ----------
-        keeping : keeps calls of the loop, given a specialisation, the model, values, policy, members, the other
-            arguments, and workspaces.
+        work : given a specialisation, members and a workspace.
         """
-        places = list(by_specialisation(residents, range(len(residents))).items())
-        members = [members_of([residents[i] for i in those], self._facts.row_sums) for _, those in places]
-        of_all = self._loop_model, self._values, self._policy
-        calls = [
-            call_of(keeping, spec, *of_all, m, *arguments, self._workspaces)
-            for (spec, _), m in zip(places, members, strict=True)
-        ]
-        self._team.finish(self._team.begin(calls, (), min(self._threads, len(residents)), residents))
         measured = np.empty((len(residents), 8))
-        for (_, those), m in zip(places, members, strict=True):
-            measured[those] = m.measured
+
+        def share(thread: int) -> None:
+            for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
+                members = members_of([residents[i] for i in places], self._facts.row_sums)
+                work(spec, members, self._workspaces[thread])
+                measured[places] = members.measured
+
+        self._team.share(share)
         return measured
 
     def sweep_synchronously(self, residents: Sequence[Resident]) -> VisitReport:
         """A measurement that keeps its backups."""
         if self._passes is None:
             self._passes = Passes(self._facts)
-        measured = self._on_all_threads(residents, keep_pass, self._passes.kept(self._values))
+        kept, arrays = self._passes.kept(self._values), (self._values, self._policy)
+
+        def sweep(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
+            pass_over(spec, self._loop_model, *arrays, members, kept, workspace)
+
+        measured = self._on_shares(residents, sweep)
         self._passes.passed(np.array([r.index for r in residents]), measured)
         return pass_report(residents, measured)
 
@@ -411,22 +412,29 @@ class CpuBackend(HostValues):
         self._rows = None
 
     def back_up(self, residents: Sequence[Resident]) -> Backups:
-        """On all threads."""
+        """On all threads, each with its share of the partitions."""
         self._end_passes()
-        rows = self._rows
+        rows, arrays = self._rows, (self._values, self._policy)
         assert rows is not None  # the caller has opened them
-        measured = self._on_all_threads(residents, keep_back_up, rows.before)
-        rise, fall, largest, smallest = measured.T[:4]
+
+        def back_up(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
+            back_up_tables(spec, self._loop_model, *arrays, members, rows.before, workspace)
+
+        rise, fall, largest, smallest = self._on_shares(residents, back_up).T[:4]
         rows.take_backups([r.index for r in residents], self._values, np.maximum(rise, fall))
         return Backups(rise, fall, largest, smallest)
 
     def improve(self, residents: Sequence[Resident], margin: float) -> Improvement:
-        """On all threads."""
+        """On all threads, each with its share of the partitions."""
         self._end_passes()
-        rows = self._rows
+        rows, arrays = self._rows, (self._values, self._policy)
         assert rows is not None  # the caller has opened them
         row_spec = rows.spec._replace(width=())  # one loop writes rows of any width
-        measured = self._on_all_threads(residents, keep_improvement, row_spec, rows.numbers, float(margin))
+
+        def improve(spec: Specialisation, members: Members, workspace: FloatArray) -> None:
+            improve_rows(spec, self._loop_model, *arrays, members, row_spec, rows.numbers, margin, workspace)
+
+        measured = self._on_shares(residents, improve)
         rows.take_rows([r.index for r in residents], np.maximum(measured[:, 2], measured[:, 3]))
         return Improvement(np.ascontiguousarray(measured[:, :4].T), measured[:, 7].astype(np.int64))
 

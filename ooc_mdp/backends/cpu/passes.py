@@ -23,7 +23,6 @@ import numpy as np
 
 from ooc_mdp.backends.base import Resident, VisitReport
 from ooc_mdp.backends.cpu.addresses import Span, load, span, store
-from ooc_mdp.backends.cpu.calls import keep
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.loops import action_values, discount_of, row_value
 from ooc_mdp.backends.cpu.table import first_row
@@ -33,7 +32,7 @@ from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
 from ooc_mdp.runtime.compiled import loop, part
 
-__all__ = ["Pass", "Passes", "keep_pass", "pass_report"]
+__all__ = ["Pass", "Passes", "pass_over", "pass_report"]
 
 _ONE = np.uint64(1)
 _DOWN = 1.0 - 1e-6
@@ -55,28 +54,21 @@ class Pass(NamedTuple):
 
 
 @loop
-def pass_over(spec, model, values, policy, members, kept, workspaces, thread):
+def pass_over(spec, model, values, policy, members, kept, workspace):
     """Back up all states of the members, which several threads may share, at the values before the pass.
 
     Parameters
     ----------
     members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` is filled.
     kept : `Pass`.
-    workspaces : float64 [T, w]; each thread has its own for one member at a time.
+    workspace : float64; where their places are.
     """
-    workspace = workspaces[thread]
     while True:
         m = int(fetch_increment(members.next.ctypes.data))
         if m >= members.tables.shape[0]:
             break
         table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
         _pass_states(spec, table, model, view, kept, members.row_sums[m], members.measured[m])
-
-
-@loop
-def keep_pass(arguments):
-    """Keep a call of `pass_over`."""
-    return keep(pass_over, arguments)
 
 
 @part

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_mdp.backends.cpu.addresses import Span, address_of, cast, load, store
-from ooc_mdp.backends.cpu.calls import keep
-from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.loops import action_value, action_values, backup, discount_of, expectation, terminal_value
 from ooc_mdp.backends.cpu.table import first_probability, first_row, row_begin
 from ooc_mdp.backends.cpu.views import open_member
@@ -22,9 +20,9 @@ from ooc_mdp.runtime.compiled import inlined, loop, part
 __all__ = [
     "Rows",
     "Share",
+    "back_up_tables",
     "block_of",
-    "keep_back_up",
-    "keep_improvement",
+    "improve_rows",
     "measure_rows",
     "open_rows",
     "product_rows",
@@ -134,21 +132,16 @@ def _backup(spec, rows, model, values, block, i):
 
 
 @loop
-def back_up_tables(spec, model, values, policy, members, backups, workspaces, thread):
-    """Back up every state of the members over all actions, at values that stay as they are; threads may share them.
+def back_up_tables(spec, model, values, policy, members, backups, workspace):
+    """Back up every state of the members over all actions, at values that stay as they are.
 
     Parameters
     ----------
     members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` begins with the largest and, its sign turned, the
         smallest difference between a backup and its value, the largest backup and the smallest.
     backups : float64 [n]; gets max_a Q_a of the states.
-    workspaces : float64 [T, w]; each thread has its own for one member at a time.
     """
-    workspace = workspaces[thread]
-    while True:
-        m = int(fetch_increment(members.next.ctypes.data))
-        if m >= members.tables.shape[0]:
-            break
+    for m in range(members.tables.shape[0]):
         table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
         rise = fall = largest = -np.inf
         smallest = np.inf
@@ -166,37 +159,21 @@ def back_up_tables(spec, model, values, policy, members, backups, workspaces, th
 
 
 @loop
-def keep_back_up(arguments):
-    """Keep a call of `back_up_tables`."""
-    return keep(back_up_tables, arguments)
-
-
-@loop
-def improve_rows(spec, model, values, policy, members, row_spec, numbers, margin, workspaces, thread):
-    """Make policies of members greedy at the present values, copy their rows, and keep Q2; threads may share them.
+def improve_rows(spec, model, values, policy, members, row_spec, numbers, margin, workspace):
+    """Make policies greedy at the present values, copy their rows, and keep Q2.
 
     Parameters
     ----------
     members : `ooc_mdp.backends.cpu.batch.Members`, whose `measured` is filled but for values.
     row_spec, numbers : what loops over the policy's rows are compiled for, and the rows (:func:`open_rows`).
     margin : by how much more than the state's own action another must be worth.
-    workspaces : float64 [T, w]; each thread has its own for one member at a time.
     """
-    rows, workspace = open_rows(numbers), workspaces[thread]
-    while True:
-        m = int(fetch_increment(members.next.ctypes.data))
-        if m >= members.tables.shape[0]:
-            break
+    rows = open_rows(numbers)
+    for m in range(members.tables.shape[0]):
         table, view = open_member(spec, members.tables[m], members.places[m], workspace, values, policy)
         block = block_of(row_spec, rows, table.partition)
         measured = members.measured[m]
         _improve_states(spec, table, model, view, row_spec, rows, block, margin, members.row_sums[m], measured)
-
-
-@loop
-def keep_improvement(arguments):
-    """Keep a call of `improve_rows`."""
-    return keep(improve_rows, arguments)
 
 
 @part
