@@ -108,7 +108,7 @@ class PackedProgress(NamedTuple):
     """float64 [M]; the relaxation factor c of `ooc_mdp.backends.cpu.packed`."""
 
 
-@loop
+@part
 def _run_rounds(
     spec, section, model, values, policy, members, progress, findings, state, known, workspace, starts, buffers, thread
 ):

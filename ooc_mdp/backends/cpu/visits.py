@@ -178,7 +178,7 @@ class BatchVisit:
         )
 
 
-@loop
+@part
 def settle(spec, section, model, values, policy, members, progress, findings, workspace, thread):
     """Find residuals of the members at the present values, and decide how they are swept next.
 
