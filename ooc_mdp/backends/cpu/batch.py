@@ -120,7 +120,7 @@ class Group(NamedTuple):
     """Members of one specialisation that are swept in one way: consecutive ones of a batch."""
 
     section: IntArray
-    """int64 [3]; the first of them, the one after the last, and how many threads have taken one to measure it."""
+    """int64 [3]; the first of them, the one after the last, and how many have been taken to be measured."""
     sweeps: Call
     """A thread that makes it sweeps until nothing is left that no other thread is at."""
     settlement: Call

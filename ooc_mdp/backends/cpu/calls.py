@@ -127,7 +127,7 @@ def _put(typing: Any, address: Any, arguments: Any) -> Any:
 
 
 def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """The value, with arrays that nobody counts references of: the call's owner keeps them."""
+    """The value, with arrays whose references are not counted: the owner of the call keeps them."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, value)
         array.meminfo = cgutils.get_null_value(array.meminfo.type)

@@ -39,9 +39,9 @@ class _Shared(NamedTuple):
     """What the threads of a team have in common."""
 
     numbers: IntArray
-    """int64 [8]: calls that are made before any other, and calls in all; threads that take part, that have come to the
-    second calls, and that have made all but have not said so; what one of them raised, as of `raise_error`; and the
-    address of the calls' addresses."""
+    """int64 [8]: the number of first calls, and of all calls; the numbers of threads that take part, that have made the
+    first calls, and, thread 0 aside, that have made all; the code and the address of what a call raised, for
+    `raise_error`; and where the addresses of the calls are."""
     work: tuple[int, int]
     """Ends of a pipe, to read from and to write to; and so"""
     others: tuple[int, int]
@@ -140,7 +140,7 @@ class Team:
 
     def _start(self) -> None:
         if self.size > 1 and not self._others:
-            self.load_code()  # while nobody else compiles it
+            self.load_code()  # before several threads would compile it
             self._others = [Thread(target=self._serve, name=f"sweeps-{n}", daemon=True) for n in range(1, self.size)]
             for other in self._others:
                 other.start()
@@ -198,7 +198,7 @@ def _finish(shared):
 
 @loop
 def _make_calls_until_told(shared):
-    """Make calls whenever the message comes; the first other message, which is not for compiled code."""
+    """Make calls for each message that asks for them; returns the first other message, which is for Python."""
     while True:
         message = _receive(shared.work)
         if message <= 0:
@@ -242,7 +242,7 @@ def _send(pipe, sign, threads):
 
 @part
 def _receive(pipe):
-    """The next message; 0 once nobody can send any."""
+    """The next message; 0 once the pipe is closed for writing."""
     message = np.zeros(1, np.int64)
     got = -1
     while got < 0:  # a signal came

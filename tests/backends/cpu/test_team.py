@@ -134,7 +134,7 @@ def test_calls_that_an_interrupt_kept_from_beginning_are_not_made(team: Team) ->
     """Nor are those before them made again, whose arguments may be gone."""
     before, counted = Counted(), Counted()
     make(team, before.call)
-    team._begun = Begun(np.array([counted.call.address]), [counted.call], None)  # and nobody was told
+    team._begun = Begun(np.array([counted.call.address]), [counted.call], None)  # and no thread was told
     make(team, before.call)
     assert (before.seen.tolist(), counted.seen.tolist()) == ([2] * SIZE, [0] * SIZE)
 
