@@ -19,7 +19,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from itertools import pairwise, product
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -159,14 +160,32 @@ class GridOrder:
         return flat
 
     def to_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values in the order of blocks, in the grid's C order; blocks are copied on several threads."""
-        out, ptr = np.empty_like(values), self.partition_ptr
-
-        def place(p: int) -> None:
-            self.place(out, int(ptr[p]), values[ptr[p] : ptr[p + 1]])
-
-        map_on_threads(place, range(ptr.size - 1), 16 if values.nbytes >= _MANY_BYTES else 1)
+        """Values in the order of blocks, in the grid's C order; those of many bytes are copied on several threads."""
+        values, out = np.ascontiguousarray(values), np.empty_like(values)
+        alike = list(product(*map(_runs_of_one_size, self.edges)))
+        map_on_threads(
+            lambda runs: self._place_alike(out, values, runs), alike, 16 if values.nbytes >= _MANY_BYTES else 1
+        )
         return out
+
+    def _place_alike(self, out: npt.NDArray[Any], values: npt.NDArray[Any], runs: Sequence[_Run]) -> None:
+        """Copy the blocks of one shape that are in a run of blocks along each axis to their places of the grid.
+
+        They follow each other in `values` at constant distances, so that one copy does for all.
+        """
+        apart, inside, first, before = [], [], 0, 1
+        for axis, run in enumerate(runs):
+            after = math.prod(self.shape[axis + 1 :])
+            first += run.points.start * before * after
+            apart.append(run.size * before * after)
+            inside.append(math.prod(other.size for other in runs[axis + 1 :]))
+            before *= run.size
+        counts, sizes = [run.blocks for run in runs], [run.size for run in runs]
+        strides = [values.itemsize * distance for distance in apart + inside]
+        blocks = np.ndarray(counts + sizes, values.dtype, values, values.itemsize * first, strides)
+        region = out.reshape(self.shape)[tuple(run.points for run in runs)]
+        cut = region.reshape([n for run in runs for n in (run.blocks, run.size)])
+        cut.transpose([*range(0, cut.ndim, 2), *range(1, cut.ndim, 2)])[...] = blocks
 
     def place(self, out: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:
         """Put the values of successive states in the order of blocks, from `first` on, in their places of the grid.
@@ -204,6 +223,23 @@ class GridOrder:
             "block_shape": [int(np.diff(e).max()) for e in self.edges],
             "edges": [e.tolist() for e in self.edges],
         }
+
+
+class _Run(NamedTuple):
+    """Successive blocks along an axis that are of one size."""
+
+    blocks: int
+    size: int
+    """Points of each block along the axis,"""
+    points: slice
+    """and all of them."""
+
+
+def _runs_of_one_size(edges: IntArray) -> list[_Run]:
+    """All blocks of an axis, as few runs as there are."""
+    sizes = np.diff(edges)
+    begins = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), sizes.size]
+    return [_Run(b - a, int(sizes[a]), slice(int(edges[a]), int(edges[b]))) for a, b in pairwise(begins)]
 
 
 def _fill(block: npt.NDArray[Any], first: int, values: npt.NDArray[Any]) -> None:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 __all__ = ["cores", "memory_left"]
 
-_ROOT = Path("/")
 
-
-def cores(root: Path = _ROOT) -> int:
+def cores(root: str | os.PathLike[str] = "/") -> int:
     """How many cores this process may keep busy, at least 1: those it is bound to, or a group's share of time."""
     most = [os.cpu_count() or 1, *(-(-quota // period) for quota, period in _shares(root))]
     if hasattr(os, "sched_getaffinity"):
@@ -24,60 +21,64 @@ def cores(root: Path = _ROOT) -> int:
     return max(1, min(most))
 
 
-def memory_left(root: Path = _ROOT) -> int | None:
+def memory_left(root: str | os.PathLike[str] = "/") -> int | None:
     """Bytes that may still be allocated within the limits of its groups, files in the page cache given up first.
 
     None where there is no limit.
     """
     left = []
     for group in _groups(root, "memory"):
-        limit = _number(group / "memory.max", group / "memory.limit_in_bytes")
-        used = _number(group / "memory.current", group / "memory.usage_in_bytes")
+        limit = _number(f"{group}/memory.max", f"{group}/memory.limit_in_bytes")
+        used = _number(f"{group}/memory.current", f"{group}/memory.usage_in_bytes")
         if limit is not None and used is not None:
-            left.append(max(0, limit - used + _reclaimable(group / "memory.stat")))
+            left.append(max(0, limit - used + _reclaimable(f"{group}/memory.stat")))
     return min(left, default=None)
 
 
-def _shares(root: Path) -> Iterator[tuple[int, int]]:
+def _shares(root: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
     """Microseconds of all cores together that a group may use in a period of so many."""
     for group in _groups(root, "cpu"):
-        numbers = _words(group / "cpu.max") or [
-            *_words(group / "cpu.cfs_quota_us"),
-            *_words(group / "cpu.cfs_period_us"),
+        numbers = _words(f"{group}/cpu.max") or [
+            *_words(f"{group}/cpu.cfs_quota_us"),
+            *_words(f"{group}/cpu.cfs_period_us"),
         ]
         if len(numbers) == 2 and all(n.isdecimal() for n in numbers) and int(numbers[1]) > 0:  # not "max", or -1
             yield int(numbers[0]), int(numbers[1])
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
+def _groups(root: str | os.PathLike[str], controller: str) -> Iterator[str]:
     """Folders of the groups that this process is in, from its own up; within a container the top one is its own."""
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _lines(os.path.join(root, "proc/self/cgroup")):
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        top = root / "sys/fs/cgroup" / controllers  # version 2 names none
-        own = top / path.lstrip("/")
-        yield from (group for group in [own, *own.parents] if group.is_relative_to(top) and group.is_dir())
+        top = os.path.join(root, "sys/fs/cgroup", controllers)  # version 2 names none
+        names = path.strip("/").split("/")
+        for depth in range(len(names), -1, -1):
+            group = os.path.join(top, *names[:depth])
+            if os.path.isdir(group):
+                yield group
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: str) -> list[str]:
     try:
-        return file.read_text().splitlines()
+        with open(file) as lines:
+            return lines.read().splitlines()
     except OSError:
         return []
 
 
-def _words(file: Path) -> list[str]:
+def _words(file: str) -> list[str]:
     return [word for line in _lines(file) for word in line.split()]
 
 
-def _number(*files: Path) -> int | None:
+def _number(*files: str) -> int | None:
     """What the first file says that there is; None for "max"."""
     words = next((found for file in files if (found := _words(file))), ["max"])
     return int(words[0]) if words[0].isdecimal() else None
 
 
-def _reclaimable(file: Path) -> int:
+def _reclaimable(file: str) -> int:
     """Bytes of files that the system would give up first: those of the groups below too."""
     found = dict(line.split(" ", 1) for line in _lines(file) if " " in line)
     names = ("inactive_file", "active_file")

@@ -25,7 +25,9 @@ _Found = TypeVar("_Found")
 def map_on_threads(work: Callable[[_T], object], items: Iterable[_T], most: int = _MOST) -> None:
     """Do the work for every item, on `most` threads or as many as there are cores; raises what it raises."""
     todo = list(items)
-    threads = min(most, quotas.cores(), len(todo))
+    threads = min(most, len(todo))
+    if threads > 1:
+        threads = min(threads, quotas.cores())
     if threads < 2:
         for item in todo:
             work(item)

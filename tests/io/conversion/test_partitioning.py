@@ -113,6 +113,18 @@ def test_blocks_of_any_shape_hold_every_state_once(shape: tuple[int, ...], data:
     assert again.to_store(every).tolist() == order.to_store(every).tolist()
 
 
+@given(shapes, st.data())
+def test_values_in_the_order_of_blocks_come_to_their_places_of_the_grid(
+    shape: tuple[int, ...], data: st.DataObject
+) -> None:
+    cuts = [data.draw(st.sets(st.integers(1, n - 1))) if n > 1 else set() for n in shape]
+    order = GridOrder(shape, [[0, *sorted(cut), n] for n, cut in zip(shape, cuts, strict=True)])
+    every = np.arange(math.prod(shape))
+    values = np.empty(every.size, np.int32)
+    values[order.to_store(every)] = every
+    assert order.to_source(values).tolist() == every.tolist()
+
+
 def test_the_numbers_of_a_grid_run_through_one_block_after_another() -> None:
     order = grid_order((4, 6), (2, 3), None, 1)
     assert order.to_store(np.arange(24)).reshape(4, 6).tolist() == [
