@@ -209,10 +209,10 @@ def evaluate(
         np.subtract(x, out, out=out)
 
     values -= values.mean()
-    right = np.empty_like(values)
-    sweeps(values, right, sign, 1.0)
-    right -= values
-    solver = Bicgstab(product, right, None, _BLOCKS, lambda work: threads.run(work, _BLOCKS))
+    vectors = np.empty((VECTORS, values.size))
+    sweeps(values, vectors[0], sign, 1.0)
+    vectors[0] -= values
+    solver = Bicgstab(product, vectors, None, _BLOCKS, lambda work: threads.run(work, _BLOCKS))
     first, made = solver.residual, 1
     while solver.residual > system.goal and made <= system.most and solver.iterate():
         made += 1

@@ -139,7 +139,7 @@ class CpuEvaluation:
             left -= first
             rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.has_room_for_triangle()
         if rows.stiff and left > 0:
-            if self._triangular is None:  # while no vectors of a solver take room
+            if self._triangular is None:
                 self._triangular = rows.triangular_solver()
             yield from self._iterate(goal, left)
 

@@ -37,7 +37,7 @@ class Bicgstab:
     Parameters
     ----------
     product : x, out: out = A x.
-    right : float64 [n], b; becomes the residual and is the solver's from then on.
+    vectors : float64 [VECTORS, n]; the first is b. All are the solver's from then on.
     inverse : x, out: out = M x; None: the identity.
     threads, run : how many threads there are; calls a function with the number of each, on all of them, and waits.
     """
@@ -45,23 +45,22 @@ class Bicgstab:
     def __init__(
         self,
         product: Operator,
-        right: FloatArray,
+        vectors: FloatArray,
         inverse: Operator | None,
         threads: int,
         run: Callable[[Callable[[int], None]], None],
     ) -> None:
-        n, largest = right.size, float(np.abs(right).max(initial=0.0))
-        self._unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
-        right /= self._unit
+        n = vectors.shape[1]
         self._product, self._inverse, self._run = product, inverse, run
         self._shares = [(n * t // threads, n * (t + 1) // threads) for t in range(threads)]
-        self._sums = np.empty((threads, 3))
-        self.found = np.zeros(n)
-        """float64 [n]; z, divided by that number."""
-        self._r, self._shadow, self._p = right, right.copy(), right.copy()
-        self._v, self._t = np.empty(n), np.empty(n)
-        self._h = None if inverse is None else np.empty(n)
-        self._rho = self._dot(right, right)[0]
+        self._sums = np.zeros((threads, 3))
+        self._r, self._shadow, self._p, self._v, self._t, self._h, self.found = vectors
+        """Rows of `vectors`; `found` is z, divided by that number."""
+        run(self._measure)
+        largest = float(self._sums[:, 2].max())
+        self._unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
+        run(self._begin)
+        self._rho = float(self._sums[:, 0].sum())
         self._largest = largest / self._unit if np.isfinite(self._rho) else np.inf
         """Largest |r|, divided by that number; infinity once it is not finite."""
         self._most = _GROWN * self._largest
@@ -104,7 +103,7 @@ class Bicgstab:
         return True
 
     def _applied(self, x: FloatArray) -> FloatArray:
-        if self._inverse is None or self._h is None:
+        if self._inverse is None:
             return x
         self._inverse(x, self._h)
         return self._h
@@ -118,8 +117,35 @@ class Bicgstab:
         self._run(share)
         return float(self._sums[:, 0].sum()), float(self._sums[:, 1].sum())
 
+    def _measure(self, t: int) -> None:
+        self._sums[t, 2] = _largest(*self._shares[t], self._r)
+
+    def _begin(self, t: int) -> None:
+        self._sums[t, 0] = _begin(*self._shares[t], self._unit, self._r, self._shadow, self._p, self.found)
+
     def _step(self, t: int, omega: float, h: FloatArray) -> None:
         self._sums[t] = _step(*self._shares[t], omega, h, self._t, self._shadow, self.found, self._r)
+
+
+@loop
+def _largest(begin, end, r):
+    """The largest |r|."""
+    largest = 0.0
+    for i in range(begin, end):
+        largest = max(largest, abs(r[i]))
+    return largest
+
+
+@loop
+def _begin(begin, end, unit, r, shadow, p, z):
+    """r /= unit;  shadow = p = r;  z = 0: r r."""
+    square = 0.0
+    for i in range(begin, end):
+        r[i] /= unit
+        shadow[i] = p[i] = r[i]
+        z[i] = 0.0
+        square += r[i] * r[i]
+    return square
 
 
 @loop

@@ -82,6 +82,8 @@ class PolicyRows:
         """float64 [n]; values as they were when an evaluation began; between two of them backups of a sweep."""
         self.written = 0
         """How often values have been written from outside."""
+        self._vectors: FloatArray | None = None
+        """float64 [7, n]; the last solver's: to have new memory for each takes as long as an iteration or two."""
         self._readers = _by_columns(coupling)
         self.begin, self.widths = begin, widths
         """int64 [P + 1], [P]; where rows of partitions begin, and how long they are."""
@@ -157,17 +159,21 @@ class PolicyRows:
 
     def solver(self, values: FloatArray, inverse: TriangularSolver | None) -> Bicgstab:
         """Solves (1 - g P) z = r + g P V - V for what is missing of these values."""
-        missing = self._product(values, np.empty(values.size), True)
+        if self._vectors is None:
+            self._vectors = np.empty((VECTORS, values.size))
+        self._product(values, self._vectors[0], True)
         solve = None if inverse is None else inverse.solve
-        return Bicgstab(partial(self._product, residual=False), missing, solve, self._threads, self._run)
+        return Bicgstab(partial(self._product, residual=False), self._vectors, solve, self._threads, self._run)
 
     def has_room_for_triangle(self) -> bool:
-        """Whether the model has triangular solves, and RAM what they take."""
+        """Whether the model has triangular solves, and RAM what they take; a solver's vectors are given back for it."""
+        self._vectors = None
         needed, free = PolicyRows.triangle_bytes(self._facts, self._mapped), available_bytes()
         return needed > 0 and (free is None or needed <= free)
 
     def triangular_solver(self) -> TriangularSolver:
-        """Triangular solves in the topological order of the policy as it is."""
+        """Triangular solves in the topological order of the policy as it is, made where no vectors of a solver take room."""
+        self._vectors = None
         allocate = partial(_allocated, mapped=self._mapped)
         return TriangularSolver(self.spec, self._loop_model, self.numbers, self._facts.partition_ptr, allocate)
 

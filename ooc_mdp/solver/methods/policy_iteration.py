@@ -84,19 +84,21 @@ def improve_and_evaluate(s: SolveState) -> Steps:
 def as_loaded(s: SolveState, chosen: IntArray, most: int) -> Iterator[IntArray]:
     """The chosen partitions, those that are loaded together, while others are being read.
 
-    Their order is only that in which loads begin: none has to wait for one before it. As many loads wait for a reading
-    thread as there are, so that none is idle while what has arrived is improved, or another load is awaited.
+    Their order is only that in which loads begin: none has to wait for one before it. Loads wait for a reading thread,
+    so that none is idle while what has arrived is improved, or another load is awaited: on a device as many as there
+    are threads; where improvements take the same cores, two batches, so that these are never idle.
 
     Parameters
     ----------
     most : partitions of a batch at most.
     """
+    waiting = s.stager.depth if s.backend.features.overlaps_loads else 2 * most
     while chosen.size:
         if s.peers.owned is not None:
             chosen = chosen[s.peers.owned[chosen]]
         if not chosen.size:
             return
-        s.stager.load_in_order(chosen, awaited_together(s, most), s.stager.depth)
+        s.stager.load_in_order(chosen, awaited_together(s, most), waiting)
         batch = chosen[s.cache.present[chosen]][:most]
         chosen = chosen[~np.isin(chosen, batch)]
         yield batch

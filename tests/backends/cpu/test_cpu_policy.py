@@ -427,7 +427,9 @@ def test_a_solver_needs_as_many_iterations_whatever_the_size_of_numbers(scale: f
 
     def run(right: FloatArray) -> tuple[int, FloatArray]:
         first = float(np.abs(right).max())
-        solver = Bicgstab(lambda x, out: np.matmul(matrix, x, out=out), right, None, 1, lambda work: work(0))
+        vectors = np.full((VECTORS, right.size), np.nan)
+        vectors[0] = right
+        solver = Bicgstab(lambda x, out: np.matmul(matrix, x, out=out), vectors, None, 1, lambda work: work(0))
         values, count = np.zeros(40), 0
         assert solver.residual == first
         while solver.residual > 1e-9 * first and count < 100 and solver.iterate():
