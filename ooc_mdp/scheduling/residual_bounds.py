@@ -113,6 +113,8 @@ class ResidualBounds:
         present = np.empty((4, n))
         self.rise, self.fall, self.plain_rise, self.plain_fall = present
         self._bounds = Bounds(present, present.copy())
+        self._above: tuple[tuple[float, float, bool], npt.NDArray[np.bool_]] | None = None
+        """What :meth:`above` was last asked, and what it found; None once bounds have changed."""
         self.measured = np.zeros(n, np.bool_)
         """bool [P]; whether the bounds rest on a load of the partition in this run, or may be believed without one
         (`Target.believe_small_arrays`): nothing is proved before all do."""
@@ -141,6 +143,7 @@ class ResidualBounds:
 
     def _replace_all(self, bounds: FloatArray) -> None:
         self._bounds.present[:] = self._bounds.settled[:] = bounds
+        self._above = None
         self._forget_inflow()
 
     def _forget_inflow(self) -> None:
@@ -217,6 +220,7 @@ class ResidualBounds:
     def _settle(self, p: IntArray, residuals: FloatArray, share: float) -> None:
         residuals = np.ascontiguousarray(residuals)
         settle_bounds(p, residuals, share, self._dependents, self._accumulated, self._bounds)
+        self._above = None
 
     def propagate(self, q: IntArray, rise: FloatArray, fall: FloatArray) -> None:
         """Boundary values of partitions q changed: raise the bounds of those that read them.
@@ -227,6 +231,7 @@ class ResidualBounds:
         """
         rise, fall = np.ascontiguousarray(rise), np.ascontiguousarray(fall)
         raise_bounds(q, rise, fall, self._dependents, self._accumulated, self._factors, self._bounds)
+        self._above = None
 
     def inflow_of(self, q: IntArray, change: FloatArray) -> Inflow:
         """What changes of at most `change` (float64 [q.size]) in partitions q may do to each of their dependents."""
@@ -300,9 +305,14 @@ class ResidualBounds:
         return np.maximum(self.plain_rise, self.plain_fall)
 
     def above(self, target: float, rounding: float, plain: bool) -> npt.NDArray[np.bool_]:
-        """bool [P]: whether the bound on N, or on the plain residual, is above a target with so much rounding."""
-        found: npt.NDArray[np.bool_] = above(self._bounds, plain, rounding, target)
-        return found
+        """bool [P], to be read only: whether the bound on N, or on the plain residual, is above a target with so much
+        rounding."""
+        asked = target, rounding, plain
+        if self._above is None or self._above[0] != asked:
+            found = above(self._bounds, plain, rounding, target)
+            found.flags.writeable = False
+            self._above = asked, found
+        return self._above[1]
 
     def policy_residual_bounds(self) -> FloatArray:
         """float64 [P]: the bound on the plain residual of the policy's action, if it is greedy."""

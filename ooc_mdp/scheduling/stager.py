@@ -127,10 +127,10 @@ class Stager:
         """Whether the smallest partition would fit without an eviction; larger ones may not."""
         return self._cache.most_room() >= self._smallest
 
-    def prefetch_into_unused_room(self, partition: int) -> bool:
+    def prefetch_into_unused_room(self, partition: int, waiting: int = 0) -> bool:
         """:meth:`prefetch` that evicts nothing."""
         unused = self._cache.room(self._cache.place_of(partition))
-        return self._size(partition) <= unused and self.prefetch(partition)
+        return self._size(partition) <= unused and self.prefetch(partition, waiting=waiting)
 
     def prefetch_in_order(self, order: IntArray, begin: int = 0, waiting: int = 0) -> None:
         """Start to load the first of an order and, as threads are free, the next; advise the system of later ones.

@@ -26,6 +26,7 @@ __all__ = ["RELATIVE_EPSILON", "Target", "default_target"]
 
 RELATIVE_EPSILON = 1e-4
 """The default target as a share of the value range."""
+_LEAST_INFLUENCE = 1e-200
 _SWEPT_ROUNDINGS = 2.0
 """Sweeps end at a bound of so many times the rounding of a backup where less is asked for."""
 
@@ -72,6 +73,11 @@ class Target:
         self.plain = options.residual is not None
         """Whether the plain residual is what must come down."""
         self._relative = options.residual is None and options.epsilon is None
+        c = bounds.contraction
+        influence = c.discount * bounds.own_mass * (1.0 if self.plain else c.normaliser)
+        self._own_influence = np.where(influence > _LEAST_INFLUENCE, influence, np.nan)
+        """float64 [P]; bound of each partition after a sweep, as a share of its largest change; no number where it is
+        0, or as good as that."""
         self.smallest = 0.0
         self.largest = 0.0
         self.size = 0.0
@@ -124,7 +130,7 @@ class Target:
         return levels if self.owned is None else np.where(self.owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
-        """bool [P]: partitions whose bound, rounding included, is above the target in force.
+        """bool [P], to be read only: partitions whose bound, rounding included, is above the target in force.
 
         Once there are none, those that were not measured yet: nothing is proved before they were, and they come last.
         """
@@ -190,11 +196,7 @@ class Target:
 
     def change_limits(self, partitions: IntArray, share: float) -> FloatArray:
         """float64 [k]; largest change in a sweep of each partition that leaves it at `share` of `threshold`."""
-        c = self._bounds.contraction
-        factors = c.discount[partitions] * self._bounds.own_mass[partitions]
-        if not self.plain:
-            factors = factors * c.normaliser[partitions]
-        limits = np.full(factors.size, np.inf)
         with np.errstate(over="ignore"):  # infinite then too
-            np.divide(share * max(self.threshold, 0.0), factors, out=limits, where=factors > 0)
+            limits: FloatArray = share * max(self.threshold, 0.0) / self._own_influence[partitions]
+        limits[np.isnan(limits)] = np.inf  # those that do not read themselves
         return limits

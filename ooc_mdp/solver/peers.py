@@ -58,8 +58,9 @@ class _NoPeers:
     count = 1
 
     def before_step(self, state: SolveState) -> Signal:
-        if state.target.reached():
-            state.finish()
+        if not state.target.reached():
+            return Signal.GO
+        state.finish()
         return Signal.DONE if state.target.reached() else Signal.GO
 
     def boundary_changed(self, partitions: IntArray) -> None:

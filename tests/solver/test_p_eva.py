@@ -176,7 +176,7 @@ class Loading:
     def has_unused_room(self) -> bool:
         return True
 
-    def prefetch_into_unused_room(self, partition: int) -> bool:
+    def prefetch_into_unused_room(self, partition: int, waiting: int = 0) -> bool:
         started = not self.loading and not self.present.any()  # the cache holds one partition
         self.loading += [partition] * started
         return started

@@ -172,7 +172,7 @@ class PolicyRows:
         return needed > 0 and (free is None or needed <= free)
 
     def triangular_solver(self) -> TriangularSolver:
-        """Triangular solves in the topological order of the policy as it is, made where no vectors of a solver take room."""
+        """Triangular solves in the topological order of the policy as it is; before that, a solver's vectors go."""
         self._vectors = None
         allocate = partial(_allocated, mapped=self._mapped)
         return TriangularSolver(self.spec, self._loop_model, self.numbers, self._facts.partition_ptr, allocate)

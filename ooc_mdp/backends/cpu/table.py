@@ -19,6 +19,7 @@ called.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +119,10 @@ class Table(NamedTuple):
     """uint8 [m]; where rows share a few: which of them, all that `probabilities` holds, each row has."""
 
 
+_SPECIALISATIONS: dict[Specialisation, Specialisation] = {}
+"""All that there are, so that equal ones are one object whichever thread asks."""
+
+
 @inlined
 def open_table(row):
     """The table that a row of numbers (int64 [27]; see above) describes."""
@@ -179,21 +184,30 @@ class SweptTable:
     row: IntArray = field(init=False)
     """int64 [27]; see above."""
     spec: Specialisation = field(init=False)
-    """What loops over the table are compiled for."""
+    """What loops over the table are compiled for; tables with equal ones have the same object."""
 
     def __post_init__(self) -> None:
         t = self.table
-        large = t.n_states >= MIN_COMPILED_FOR
-        spec = Specialisation(
-            (0,) * t.actions_per_state if large and t.actions_per_state <= MAX_UNROLLED else (),
-            (0,) * t.successors_per_action if large and t.successors_per_action <= MAX_UNROLLED else (),
-            t.successors.dtype.type(0),
-            t.probabilities.dtype.type(0),
-            t.rewards.dtype.type(0),
-            (0,) if CHECKED else (),
-        )
-        object.__setattr__(self, "spec", spec)
+        counts = (t.actions_per_state, t.successors_per_action) if t.n_states >= MIN_COMPILED_FOR else (0, 0)
+        types = t.successors.dtype, t.probabilities.dtype, t.rewards.dtype
+        object.__setattr__(self, "spec", _specialisation(*counts, *types))
         object.__setattr__(self, "row", _row_of(self))
+
+
+@cache
+def _specialisation(
+    actions: int, width: int, successor: np.dtype[Any], probability: np.dtype[Any], reward: np.dtype[Any]
+) -> Specialisation:
+    """For as many rows of each state and transitions of each row, 0 where they vary, and arrays of these types."""
+    spec = Specialisation(
+        (0,) * actions if actions <= MAX_UNROLLED else (),
+        (0,) * width if width <= MAX_UNROLLED else (),
+        successor.type(0),
+        probability.type(0),
+        reward.type(0),
+        (0,) if CHECKED else (),
+    )
+    return _SPECIALISATIONS.setdefault(spec, spec)
 
 
 def freed_halo_bytes(facts: ModelFacts) -> IntArray:

@@ -112,7 +112,8 @@ class Team:
         assert begun is self._begun, "what was begun before has been finished"
         _finish(self._shared)
         self._begun, begun.finished = None, True
-        _raise(self._shared.numbers[_ERROR], self._shared.numbers[_ERROR_INFO])
+        if self._shared.numbers[_ERROR] != 0:
+            _raise(self._shared.numbers[_ERROR], self._shared.numbers[_ERROR_INFO])
 
     def others_done(self, begun: Begun) -> bool:
         """Whether no other thread is at these calls."""

@@ -269,7 +269,7 @@ class PackedBuffers:
         -------
         Numbers of those that suit and have a buffer.
         """
-        suited = [r for r in residents if self.suits(r)]
+        suited = [r for r in residents if self.suits(r)] if self._count else []
         batch, served = {r.index for r in suited}, set()
         for r in suited:
             arrays = r.arrays[0]

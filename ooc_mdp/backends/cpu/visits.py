@@ -79,9 +79,9 @@ class Batch:
         ----------
         packed : numbers of the partitions that are swept in topological order, since they have room for packed rows.
         """
-        ways: dict[tuple[bool, Specialisation], list[int]] = {}
-        for i, resident in enumerate(residents):
-            ways.setdefault((resident.index not in packed, resident.arrays[0].spec), []).append(i)
+        ways: dict[tuple[bool, int], list[int]] = {}
+        for i, resident in enumerate(residents):  # to compare specialisations would take longer than their objects
+            ways.setdefault((resident.index not in packed, id(resident.arrays[0].spec)), []).append(i)
         groups, order, count = [], [i for way in sorted(ways, key=_way) for i in ways[way]], len(residents)
         rows = [residents[i].arrays[0].row for i in order]
         np.concatenate(rows, out=self.members.tables[:count].reshape(-1))
@@ -89,7 +89,7 @@ class Batch:
         take_places(count, self._shared.row_sums, self.members, self.progress)
         begin = 0
         for way in sorted(ways, key=_way):
-            group, end = self._group(way), begin + len(ways[way])
+            group, end = self._group(way[0], residents[ways[way][0]].arrays[0].spec), begin + len(ways[way])
             group.section[:] = begin, end, 0
             if way[0]:
                 self._due[begin:end] = self._orders.begin_visits(self.members.tables[begin:end, 24])
@@ -101,21 +101,21 @@ class Batch:
         places[order] = np.arange(count)
         return groups, places
 
-    def _group(self, way: tuple[bool, Specialisation]) -> Group:
+    def _group(self, in_order: bool, spec: Specialisation) -> Group:
         """The group of that specialisation and way of sweeping; its calls are made when it is first asked for."""
-        if way not in self._groups:
-            (in_order, spec), section, shared = way, np.zeros(3, np.int64), self._shared
+        if (in_order, spec) not in self._groups:
+            section, shared = np.zeros(3, np.int64), self._shared
             members = self.members, self.progress, self._findings
             if in_order:
                 sweeps = rounds_in_order(spec, section, shared, *members, self._orders, self._due)
             else:
                 sweeps = topological_rounds(spec, section, shared, *members, self._packed, self._buffers)
             of_all = shared.model, shared.values, shared.policy, *members, shared.workspace
-            self._groups[way] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
-        return self._groups[way]
+            self._groups[in_order, spec] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
+        return self._groups[in_order, spec]
 
 
-def _way(way: tuple[bool, Specialisation]) -> bool:
+def _way(way: tuple[bool, int]) -> bool:
     """Those in topological order come first."""
     return way[0]
 

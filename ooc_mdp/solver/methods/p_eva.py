@@ -67,7 +67,7 @@ def _visits(s: SolveState) -> Steps:
             worked_on = working_set.choose(dirty[here], s.by_priority)
             batch = s.by_bound(worked_on)[: s.plan.layout.batch_size]
             s.begin(batch, VISIT_SWEEPS, rough=bool(s.cache.present.all()))
-            few = batch.size == here.sum() <= max(1, MAX_DIRTY * s.cache.present.sum())
+            few = batch.size == np.count_nonzero(here) <= max(1, MAX_DIRTY * np.count_nonzero(s.cache.present))
             _read_ahead(s, dirty[~here], may_evict=bool(few))
             if not s.alone:  # what others send is written before the next step
                 s.finish()
@@ -93,7 +93,7 @@ def _fill_unused_room(s: SolveState) -> Part:
             absent = s.target.dirty() & ~s.cache.present
             absent[s.stager.in_flight()] = False
             for p in s.by_priority(np.flatnonzero(absent)).tolist():
-                if not s.stager.prefetch_into_unused_room(p):
+                if not s.stager.prefetch_into_unused_room(p, waiting=s.stager.depth):
                     break
         if not s.stager.in_flight():
             return
@@ -106,7 +106,9 @@ def _read_ahead(s: SolveState, absent: IntArray, may_evict: bool) -> None:
     if not absent.size or s.stager.in_flight() or not (may_evict or s.stager.has_unused_room()):
         return
     order = s.by_priority(absent)
-    together = order[np.isin(order, s.plan.facts.coupling.read_by(int(order[0])))]
+    is_read = np.zeros(s.cache.present.size, np.bool_)
+    is_read[s.plan.facts.coupling.read_by(int(order[0]))] = True
+    together = order[is_read[order]]
     most = max(1, round(_READ_AHEAD * np.count_nonzero(s.cache.present)))
     for p in together[:most].tolist():
         if may_evict:
