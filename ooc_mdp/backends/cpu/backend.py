@@ -364,7 +364,7 @@ class CpuBackend(HostValues):
         measured = np.empty((len(residents), 8))
 
         def share(thread: int) -> None:
-            for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)).items():
+            for spec, places in by_specialisation(residents, range(thread, len(residents), self._threads)):
                 members = members_of([residents[i] for i in places], self._facts.row_sums)
                 work(spec, members, self._workspaces[thread])
                 measured[places] = members.measured

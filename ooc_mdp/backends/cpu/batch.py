@@ -127,12 +127,15 @@ class Group(NamedTuple):
     """Likewise, until all are measured."""
 
 
-def by_specialisation(residents: Sequence[Resident], places: Iterable[int]) -> dict[Specialisation, list[int]]:
+def by_specialisation(
+    residents: Sequence[Resident], places: Iterable[int]
+) -> Iterable[tuple[Specialisation, list[int]]]:
     """Those places among the residents, by the specialisation of the resident."""
-    groups: dict[Specialisation, list[int]] = {}
+    groups: dict[int, tuple[Specialisation, list[int]]] = {}
     for i in places:
-        groups.setdefault(residents[i].arrays[0].spec, []).append(i)
-    return groups
+        spec = residents[i].arrays[0].spec
+        groups.setdefault(id(spec), (spec, []))[1].append(i)
+    return groups.values()
 
 
 def new_members(count: int) -> tuple[Members, Progress]:

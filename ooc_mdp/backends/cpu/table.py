@@ -19,7 +19,6 @@ called.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,8 +118,9 @@ class Table(NamedTuple):
     """uint8 [m]; where rows share a few: which of them, all that `probabilities` holds, each row has."""
 
 
-_SPECIALISATIONS: dict[Specialisation, Specialisation] = {}
-"""All that there are, so that equal ones are one object whichever thread asks."""
+_SPECIALISATIONS: dict[tuple[Any, ...], Specialisation] = {}
+"""By what they are for, so that there is one of each. Numbers of several types compare as equal: they are told apart by
+their identity."""
 
 
 @inlined
@@ -184,7 +184,7 @@ class SweptTable:
     row: IntArray = field(init=False)
     """int64 [27]; see above."""
     spec: Specialisation = field(init=False)
-    """What loops over the table are compiled for; tables with equal ones have the same object."""
+    """What loops over the table are compiled for: the same object for all tables that share loops."""
 
     def __post_init__(self) -> None:
         t = self.table
@@ -194,20 +194,20 @@ class SweptTable:
         object.__setattr__(self, "row", _row_of(self))
 
 
-@cache
-def _specialisation(
-    actions: int, width: int, successor: np.dtype[Any], probability: np.dtype[Any], reward: np.dtype[Any]
-) -> Specialisation:
-    """For as many rows of each state and transitions of each row, 0 where they vary, and arrays of these types."""
-    spec = Specialisation(
-        (0,) * actions if actions <= MAX_UNROLLED else (),
-        (0,) * width if width <= MAX_UNROLLED else (),
-        successor.type(0),
-        probability.type(0),
-        reward.type(0),
-        (0,) if CHECKED else (),
-    )
-    return _SPECIALISATIONS.setdefault(spec, spec)
+def _specialisation(actions: int, width: int, *types: np.dtype[Any]) -> Specialisation:
+    """For as many rows of each state and transitions of each row, 0 where they vary.
+
+    Parameters
+    ----------
+    types : of successors, probabilities and rewards.
+    """
+    wanted = actions, width, CHECKED, *types
+    if wanted not in _SPECIALISATIONS:
+        successor, probability, reward = (dtype.type(0) for dtype in types)
+        counts = [(0,) * n if n <= MAX_UNROLLED else () for n in (actions, width)]
+        made = Specialisation(counts[0], counts[1], successor, probability, reward, (0,) if CHECKED else ())
+        return _SPECIALISATIONS.setdefault(wanted, made)  # or another thread's
+    return _SPECIALISATIONS[wanted]
 
 
 def freed_halo_bytes(facts: ModelFacts) -> IntArray:

@@ -68,7 +68,7 @@ class Batch:
         self._orders, self._buffers = orders, buffers
         self.members, self.progress = new_members(size)
         self._packed, self._due = new_packed_progress(size), np.zeros(size, np.bool_)
-        self._groups: dict[tuple[bool, Specialisation], Group] = {}
+        self._groups: dict[tuple[bool, int], Group] = {}
 
     def take_places(
         self, residents: Sequence[Resident], packed: set[int], limits: SweepLimits
@@ -80,7 +80,7 @@ class Batch:
         packed : numbers of the partitions that are swept in topological order, since they have room for packed rows.
         """
         ways: dict[tuple[bool, int], list[int]] = {}
-        for i, resident in enumerate(residents):  # to compare specialisations would take longer than their objects
+        for i, resident in enumerate(residents):
             ways.setdefault((resident.index not in packed, id(resident.arrays[0].spec)), []).append(i)
         groups, order, count = [], [i for way in sorted(ways, key=_way) for i in ways[way]], len(residents)
         rows = [residents[i].arrays[0].row for i in order]
@@ -103,7 +103,8 @@ class Batch:
 
     def _group(self, in_order: bool, spec: Specialisation) -> Group:
         """The group of that specialisation and way of sweeping; its calls are made when it is first asked for."""
-        if (in_order, spec) not in self._groups:
+        way = in_order, id(spec)
+        if way not in self._groups:
             section, shared = np.zeros(3, np.int64), self._shared
             members = self.members, self.progress, self._findings
             if in_order:
@@ -111,8 +112,8 @@ class Batch:
             else:
                 sweeps = topological_rounds(spec, section, shared, *members, self._packed, self._buffers)
             of_all = shared.model, shared.values, shared.policy, *members, shared.workspace
-            self._groups[in_order, spec] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
-        return self._groups[in_order, spec]
+            self._groups[way] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
+        return self._groups[way]
 
 
 def _way(way: tuple[bool, int]) -> bool:
