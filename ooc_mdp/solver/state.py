@@ -211,7 +211,7 @@ class SolveState:
         moved = (report.boundary_rise > 0) | (report.boundary_fall > 0)
         if not report.joint:
             bounds.settle(p, own)
-        bounds.propagate(p[moved], report.boundary_rise[moved], report.boundary_fall[moved])
+        bounds.propagate(p, report.boundary_rise, report.boundary_fall)
         if report.joint:
             bounds.settle(p, own)
         self.update_value_range(p, report.smallest_value, report.largest_value)

@@ -8,6 +8,7 @@ found, policy sweeps back off: visits of full sweeps follow, ever more of them e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -75,23 +76,26 @@ class Batch:
     ) -> tuple[list[Group], IntArray]:
         """Let residents be the members, those of a group one after the other; the groups, and the place of each.
 
+        Groups that are swept in topological order come first.
+
         Parameters
         ----------
         packed : numbers of the partitions that are swept in topological order, since they have room for packed rows.
         """
-        ways: dict[tuple[bool, int], list[int]] = {}
-        for i, resident in enumerate(residents):
-            ways.setdefault((resident.index not in packed, id(resident.arrays[0].spec)), []).append(i)
-        groups, order, count = [], [i for way in sorted(ways, key=_way) for i in ways[way]], len(residents)
-        rows = [residents[i].arrays[0].row for i in order]
-        np.concatenate(rows, out=self.members.tables[:count].reshape(-1))
+        first, count = dict[int, int](), len(residents)
+        ways = [
+            (resident.index not in packed, first.setdefault(id(resident.arrays[0].spec), i))
+            for i, resident in enumerate(residents)
+        ]
+        groups, order = [], sorted(range(count), key=ways.__getitem__)
+        np.concatenate([residents[i].arrays[0].row for i in order], out=self.members.tables[:count].reshape(-1))
         self.progress.limits[:count], self.progress.unmeasured[0] = limits.changes(count)[order], limits.unmeasured
         take_places(count, self._shared.row_sums, self.members, self.progress)
         begin = 0
-        for way in sorted(ways, key=_way):
-            group, end = self._group(way[0], residents[ways[way][0]].arrays[0].spec), begin + len(ways[way])
+        for (in_order, i), members in groupby(order, ways.__getitem__):
+            group, end = self._group(in_order, residents[i].arrays[0].spec), begin + len(list(members))
             group.section[:] = begin, end, 0
-            if way[0]:
+            if in_order:
                 self._due[begin:end] = self._orders.begin_visits(self.members.tables[begin:end, 24])
             else:
                 begin_packed(group.section, self.members, self._packed, self._findings, self._buffers.addresses)
@@ -114,11 +118,6 @@ class Batch:
             of_all = shared.model, shared.values, shared.policy, *members, shared.workspace
             self._groups[way] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
         return self._groups[way]
-
-
-def _way(way: tuple[bool, int]) -> bool:
-    """Those in topological order come first."""
-    return way[0]
 
 
 class BatchVisit:
