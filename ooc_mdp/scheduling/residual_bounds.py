@@ -114,7 +114,7 @@ class ResidualBounds:
         self.rise, self.fall, self.plain_rise, self.plain_fall = present
         self._bounds = Bounds(present, present.copy())
         self._above: tuple[tuple[float, float, bool], npt.NDArray[np.bool_]] | None = None
-        """What :meth:`above` was last asked, and what it found; None once bounds have changed."""
+        """Arguments and result of the last call of :meth:`above`; None once bounds have changed."""
         self.measured = np.zeros(n, np.bool_)
         """bool [P]; whether the bounds rest on a load of the partition in this run, or may be believed without one
         (`Target.believe_small_arrays`): nothing is proved before all do."""
@@ -305,13 +305,15 @@ class ResidualBounds:
         return np.maximum(self.plain_rise, self.plain_fall)
 
     def above(self, target: float, rounding: float, plain: bool) -> npt.NDArray[np.bool_]:
-        """bool [P], to be read only: whether the bound on N, or on the plain residual, is above a target with so much
-        rounding."""
-        asked = target, rounding, plain
-        if self._above is None or self._above[0] != asked:
+        """bool [P], read-only: whether the bound on N, or on the plain residual, exceeds a target, rounding included.
+
+        Kept until bounds change: a step of a solve needs it several times.
+        """
+        arguments = target, rounding, plain
+        if self._above is None or self._above[0] != arguments:
             found = above(self._bounds, plain, rounding, target)
             found.flags.writeable = False
-            self._above = asked, found
+            self._above = arguments, found
         return self._above[1]
 
     def policy_residual_bounds(self) -> FloatArray:

@@ -27,6 +27,7 @@ __all__ = ["RELATIVE_EPSILON", "Target", "default_target"]
 RELATIVE_EPSILON = 1e-4
 """The default target as a share of the value range."""
 _LEAST_INFLUENCE = 1e-200
+"""Of a partition on itself; a smaller one counts as none."""
 _SWEPT_ROUNDINGS = 2.0
 """Sweeps end at a bound of so many times the rounding of a backup where less is asked for."""
 
@@ -76,8 +77,9 @@ class Target:
         c = bounds.contraction
         influence = c.discount * bounds.own_mass * (1.0 if self.plain else c.normaliser)
         self._own_influence = np.where(influence > _LEAST_INFLUENCE, influence, np.nan)
-        """float64 [P]; bound of each partition after a sweep, as a share of its largest change; no number where it is
-        0, or as good as that."""
+        """float64 [P]; the bound of each partition after a sweep, divided by the largest change of that sweep.
+
+        NaN where the partition does not read itself."""
         self.smallest = 0.0
         self.largest = 0.0
         self.size = 0.0
@@ -130,7 +132,7 @@ class Target:
         return levels if self.owned is None else np.where(self.owned, levels, 0.0)
 
     def dirty(self) -> npt.NDArray[np.bool_]:
-        """bool [P], to be read only: partitions whose bound, rounding included, is above the target in force.
+        """bool [P], read-only: partitions whose bound, rounding included, is above the target in force.
 
         Once there are none, those that were not measured yet: nothing is proved before they were, and they come last.
         """

@@ -137,9 +137,12 @@ class CpuEvaluation:
             first = min(left, _PLAIN_ITERATIONS)
             yield from self._iterate(goal, first)
             left -= first
-            rows.stiff = self._missing > goal and first == _PLAIN_ITERATIONS and rows.has_room_for_triangle()
+            if self._missing > goal and first == _PLAIN_ITERATIONS:
+                rows.free_vectors()  # in whose place the triangle is made
+                rows.stiff = rows.has_room_for_triangle()
         if rows.stiff and left > 0:
             if self._triangular is None:
+                rows.free_vectors()
                 self._triangular = rows.triangular_solver()
             yield from self._iterate(goal, left)
 

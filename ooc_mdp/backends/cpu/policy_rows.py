@@ -83,7 +83,7 @@ class PolicyRows:
         self.written = 0
         """How often values have been written from outside."""
         self._vectors: FloatArray | None = None
-        """float64 [7, n]; the last solver's: to have new memory for each takes as long as an iteration or two."""
+        """float64 [7, n]; kept from solver to solver, since allocating them takes as long as an iteration or two."""
         self._readers = _by_columns(coupling)
         self.begin, self.widths = begin, widths
         """int64 [P + 1], [P]; where rows of partitions begin, and how long they are."""
@@ -165,15 +165,17 @@ class PolicyRows:
         solve = None if inverse is None else inverse.solve
         return Bicgstab(partial(self._product, residual=False), self._vectors, solve, self._threads, self._run)
 
-    def has_room_for_triangle(self) -> bool:
-        """Whether the model has triangular solves, and RAM what they take; a solver's vectors are given back for it."""
+    def free_vectors(self) -> None:
+        """Free the vectors of the last solver, which has ended."""
         self._vectors = None
+
+    def has_room_for_triangle(self) -> bool:
+        """Whether the model has triangular solves, and RAM what they take."""
         needed, free = PolicyRows.triangle_bytes(self._facts, self._mapped), available_bytes()
         return needed > 0 and (free is None or needed <= free)
 
     def triangular_solver(self) -> TriangularSolver:
-        """Triangular solves in the topological order of the policy as it is; before that, a solver's vectors go."""
-        self._vectors = None
+        """Triangular solves in the topological order of the policy as it is."""
         allocate = partial(_allocated, mapped=self._mapped)
         return TriangularSolver(self.spec, self._loop_model, self.numbers, self._facts.partition_ptr, allocate)
 

@@ -119,8 +119,8 @@ class Table(NamedTuple):
 
 
 _SPECIALISATIONS: dict[tuple[Any, ...], Specialisation] = {}
-"""By what they are for, so that there is one of each. Numbers of several types compare as equal: they are told apart by
-their identity."""
+"""One object for each combination of counts and types. Specialisations are compared by identity: equality would not
+distinguish their zeros, since NumPy's numbers of different types are equal."""
 
 
 @inlined

@@ -83,6 +83,7 @@ class Batch:
         packed : numbers of the partitions that are swept in topological order, since they have room for packed rows.
         """
         first, count = dict[int, int](), len(residents)
+        # How each is swept, and the first resident of the same specialisation, which numbers the groups.
         ways = [
             (resident.index not in packed, first.setdefault(id(resident.arrays[0].spec), i))
             for i, resident in enumerate(residents)

@@ -84,9 +84,9 @@ def improve_and_evaluate(s: SolveState) -> Steps:
 def as_loaded(s: SolveState, chosen: IntArray, most: int) -> Iterator[IntArray]:
     """The chosen partitions, those that are loaded together, while others are being read.
 
-    Their order is only that in which loads begin: none has to wait for one before it. Loads wait for a reading thread,
-    so that none is idle while what has arrived is improved, or another load is awaited: on a device as many as there
-    are threads; where improvements take the same cores, two batches, so that these are never idle.
+    Their order is only that in which loads begin: none has to wait for one before it. Further loads are queued, so that
+    reading threads go on while partitions are improved: one load for each thread where a device improves them, two
+    batches where improvements run on the same cores, which are then busy also while one of the threads has to wait.
 
     Parameters
     ----------
