@@ -85,6 +85,10 @@ class Progress(NamedTuple):
     """float64 [M, 2]; and of a halo value gathered since, or more."""
     unmeasured: FloatArray
     """float64 [1]; as of `ooc_mdp.backends.base.SweepLimits`."""
+    rounds: IntArray
+    """int64 [1]; rounds of the visit at most,"""
+    drop: FloatArray
+    """float64 [1]; and the share of its first changes at which it leaves a member."""
 
 
 class Findings(NamedTuple):
@@ -157,6 +161,8 @@ def new_members(count: int) -> tuple[Members, Progress]:
         last_full=np.zeros((count, 2)),
         inflow=np.zeros((count, 2)),
         unmeasured=np.zeros(1),
+        rounds=np.zeros(1, np.int64),
+        drop=np.zeros(1),
     )
     return members, progress
 

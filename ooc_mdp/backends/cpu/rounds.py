@@ -41,35 +41,40 @@ __all__ = [
     "ACCEPTANCE_THRESHOLD",
     "RoundPlan",
     "clear",
+    "depth_of_visit",
     "extrapolation_factor",
     "next_member",
     "rounds_in_order",
     "run_rounds",
 ]
 
-_ROUNDS = 4
+_ROUNDS, _ROUNDS_OF_FEW = 6, 12
 """Rounds of a partition in a visit before its residuals are measured and its policy improved."""
 _SWEEPS = 4
 """Policy sweeps of a partition in a round: they find its rows in the processor's cache."""
-_DROP = 0.1
+_DROP, _DROP_OF_FEW = 0.03, 0.01
 """A visit leaves a partition once its changes have fallen to this share: its neighbours' changes come first."""
+_FEW = 8
+"""Partitions of a visit that goes further: little waits for them, and what is done between two visits takes as long as
+their sweeps."""
 ACCEPTANCE_THRESHOLD = 0.5
 """Most of the present change that extrapolation may leave, in the Euclidean norm."""
 
 
 class RoundPlan(NamedTuple):
-    """What the rounds of a visit have in common."""
+    """What the rounds of all visits have in common."""
 
-    rounds: int
-    """Of each member."""
     sweeps: int
     """Policy sweeps of a member in a round; one where it reads most of the model: they would hardly see each other."""
-    drop: float
-    """A member is quiescent once its changes have fallen to this share of those of its first round."""
     acceptance_threshold: float
     """Most of the change that extrapolation may leave, as the two last sweeps predict it."""
     alternate: bool
     """Whether every second full sweep goes the other way."""
+
+
+def depth_of_visit(count: int) -> tuple[int, float]:
+    """Most rounds of a visit of so many partitions, and the share of a partition's first changes that it leaves."""
+    return (_ROUNDS_OF_FEW, _DROP_OF_FEW) if count <= _FEW else (_ROUNDS, _DROP)
 
 
 @loop
@@ -140,7 +145,7 @@ def run_rounds(
     starts = all_starts[thread]
     path = np.zeros(3, np.int64)
     while True:
-        m = next_member(spec, path, section, members, progress, values, policy, workspace, plan.rounds)
+        m = next_member(spec, path, section, members, progress, values, policy, workspace, progress.rounds[0])
         if m < 0:
             break
         table = open_table(members.tables[m])
@@ -165,7 +170,7 @@ def run_rounds(
             largest = _policy_sweeps(spec, table, model, view, order, progress, m, plan)
             progress.last_full[m] = np.inf
         if begins:
-            progress.goals[m] = max(progress.goals[m], plan.drop * largest)
+            progress.goals[m] = max(progress.goals[m], progress.drop[0] * largest)
             counts[FIRST_CHANGE] = largest
         progress.quiescent[m] = largest <= progress.goals[m]
         path[2] |= not progress.quiescent[m]
@@ -249,7 +254,7 @@ def rounds_in_order(
     orders : of all partitions.
     due : bool [M]; members that vote before they are swept.
     """
-    plan = RoundPlan(_ROUNDS, _SWEEPS, _DROP, ACCEPTANCE_THRESHOLD, orders.alternate)
+    plan = RoundPlan(_SWEEPS, ACCEPTANCE_THRESHOLD, orders.alternate)
     votes = Votes(due, orders.shapes, orders.traversals)
     of_all = shared.model, shared.values, shared.policy, members, progress, findings
     return call_of(_keep_rounds, spec, section, *of_all, votes, plan, shared.workspace, shared.starts)

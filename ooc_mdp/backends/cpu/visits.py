@@ -31,7 +31,7 @@ from ooc_mdp.backends.cpu.batch import (
 from ooc_mdp.backends.cpu.calls import call_of, keep
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.loops import MeasureOptions, bound_states, boundary_changes, measure_states
-from ooc_mdp.backends.cpu.rounds import rounds_in_order
+from ooc_mdp.backends.cpu.rounds import depth_of_visit, rounds_in_order
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders
 from ooc_mdp.backends.cpu.table import Specialisation, open_table
 from ooc_mdp.backends.cpu.team import Team
@@ -91,6 +91,7 @@ class Batch:
         groups, order = [], sorted(range(count), key=ways.__getitem__)
         np.concatenate([residents[i].arrays[0].row for i in order], out=self.members.tables[:count].reshape(-1))
         self.progress.limits[:count], self.progress.unmeasured[0] = limits.changes(count)[order], limits.unmeasured
+        self.progress.rounds[0], self.progress.drop[0] = depth_of_visit(count)
         take_places(count, self._shared.row_sums, self.members, self.progress)
         begin = 0
         for (in_order, i), members in groupby(order, ways.__getitem__):

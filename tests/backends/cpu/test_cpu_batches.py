@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,16 @@ def test_quiescent_members_are_left_alone_until_what_they_read_has_changed(visit
     assert seen[0] == 0
     assert 3 not in seen
     assert len(seen) == len(set(seen)) > 1  # all are quiet now: there is no third round
+
+
+@pytest.mark.parametrize(("count", "goes_further"), [(8, True), (9, False)])
+def test_a_visit_of_few_partitions_goes_further(tmp_path: Path, count: int, goes_further: bool) -> None:
+    """What goes around between the partitions of a pendulum takes as many rounds as a visit makes."""
+    store = ooc_mdp.generate("single-pendulum", tmp_path / "s", {"grid": "64"}, partitions=16)
+    backend, residents = started(store, 0.9, threads=1)
+    with closing(backend):
+        most = max(backend.relax(residents[:count], LIMITS).report().sweeps.max() for _ in range(3))
+    assert (most > 6 * 4) == goes_further
 
 
 def test_turns_are_drawn_once_each_by_however_many_threads() -> None:
