@@ -29,6 +29,7 @@ from ooc_mdp.backends.base import (
     VisitReport,
 )
 from ooc_mdp.backends.cpu.batch import Findings, Members, Shared, by_specialisation, members_of
+from ooc_mdp.backends.cpu.discounts import replace_durations
 from ooc_mdp.backends.cpu.distributions import share_distributions
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
@@ -56,7 +57,6 @@ from ooc_mdp.backends.layout import ROWS, TRIANGLE, Layout, Needs, cache_of_size
 from ooc_mdp.errors import MemoryBudgetError, OptionsError
 from ooc_mdp.model.facts import ModelFacts
 from ooc_mdp.model.mdp import FloatArray, IntArray
-from ooc_mdp.model.mdp import discounts as discounts_of
 from ooc_mdp.model.partition import Coupling, PartitionTable
 from ooc_mdp.model.table import Loader
 from ooc_mdp.options import NO_DEVICE_MEMORY, SweepOrder, format_bytes
@@ -250,7 +250,7 @@ class CpuBackend(HostValues):
     def _resident(self, table: PartitionTable, owned: bool) -> Resident:
         """A table as sweeps read it, with discounts for durations: in their place, where the table is owned."""
         swept, global_successors = swept_table(table)
-        discounts = discounts_of(self._facts.discount, swept.durations, out=swept.durations if owned else None)
+        discounts = replace_durations(self._facts.discount, swept.durations if owned else swept.durations.copy())
         swept = replace(swept, durations=discounts)
         swept, distributions = share_distributions(swept, self._memory)
         if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:
