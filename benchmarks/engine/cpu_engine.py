@@ -23,6 +23,7 @@ import numpy as np
 import ooc_mdp
 from ooc_mdp.backends.base import Resident, SweepLimits
 from ooc_mdp.backends.cpu.backend import CpuBackend
+from ooc_mdp.backends.cpu.calls import call_of
 from ooc_mdp.backends.cpu.rounds import RoundPlan, run_rounds
 from ooc_mdp.backends.cpu.sweep_order import Votes
 from ooc_mdp.backends.layout import Needs
@@ -114,9 +115,11 @@ def policy(backend: CpuBackend, resident: Resident) -> None:
     ((group,), _) = batch.take_places([resident], set(), SweepLimits(-1.0, 1))
     findings.unstable[:] = False
     votes = Votes(np.zeros(1, np.bool_), orders.shapes, orders.traversals)
-    plan = RoundPlan(rounds=1, sweeps=_ROUNDS, drop=-1.0, acceptance_threshold=0.0, alternate=False)
+    batch.progress.rounds[0], batch.progress.drop[0] = 1, -1.0
+    plan = RoundPlan(sweeps=_ROUNDS, acceptance_threshold=0.0, alternate=False)
     arrays = shared.model, shared.values, shared.policy, batch.members, batch.progress, findings, votes
-    run_rounds(resident.arrays[0].spec, group.section, *arrays, plan, shared.workspace, shared.starts, 0)
+    of_all = group.section, *arrays, plan, shared.workspace, shared.starts
+    backend._team.finish(backend._team.begin([call_of(run_rounds, resident.arrays[0].spec, *of_all)], (), 1))
 
 
 if __name__ == "__main__":

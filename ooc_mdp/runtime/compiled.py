@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 
 from ooc_mdp.runtime import sources
 
@@ -22,14 +22,30 @@ __all__ = ["inlined", "loop", "part", "short_loop"]
 
 _njit: Any = njit
 """Its annotations lack the options of wrappers."""
+_variable: Any = types.unliteral
+"""The type of a variable that may hold a constant."""
 
 
 def _kept(function: Callable[..., Any], **options: bool) -> Any:
     """A compiled function whose code is kept on disk, and read again while no source is another."""
-    compiled = _njit(function, cache=True, no_cfunc_wrapper=True, **options)
+    compiled = _compiled(function, cache=True, **options)
     if compiled is not function:  # as it is where NUMBA_DISABLE_JIT is set
         files = compiled._cache._cache_file
         files._source_stamp = files._source_stamp, sources.stamp(function.__module__)
+    return compiled
+
+
+def _compiled(function: Callable[..., Any], **options: bool) -> Any:
+    """A compiled function that takes a constant as any other number, and is not compiled anew for it."""
+    compiled = _njit(function, no_cfunc_wrapper=True, **options)
+    if compiled is not function:
+        template_for = compiled.get_call_template
+
+        def template(arguments: Any, named: Any) -> Any:
+            kinds = [_variable(kind) for kind in arguments]
+            return template_for(kinds, {name: _variable(kind) for name, kind in named.items()})
+
+        compiled.get_call_template = template
     return compiled
 
 
@@ -50,4 +66,4 @@ def part(function: Callable[..., Any]) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Likewise, and LLVM copies its code to where it is called; it is not kept by itself."""
-    return _njit(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _compiled(function, forceinline=True, no_cpython_wrapper=True)

@@ -1,4 +1,7 @@
-"""Parts of compiled loops are called by compiled functions only: they have no entry for Python, which would crash."""
+"""Parts of compiled loops are called by compiled functions only: they have no entry for Python, which would crash.
+
+They are compiled once for a type.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from numba import njit
 from paths import REPOSITORY
+
+from ooc_mdp.runtime.compiled import inlined
 
 COMPILED = {"loop", "short_loop", "part", "inlined", "njit"}
 WITHOUT_ENTRY = {"part", "inlined"}
@@ -54,3 +60,21 @@ def test_parts_of_loops_are_called_by_compiled_functions_only() -> None:
         if (called := {*imported(tree, known), *known.get(module_of(file), ())} & {*calls_from_python(tree)})
     }
     assert wrong == {}
+
+
+@inlined
+def _twice(number: int, more: int = 0) -> int:
+    return 2 * number + more
+
+
+@njit
+def _sum_of_calls(number: int) -> int:
+    return _twice(number) + _twice(1) + _twice(2) + _twice(3, more=4) + _twice(number, more=number)
+
+
+def test_a_constant_has_no_type_of_its_own() -> None:
+    """Numba takes each constant for a type, and compiles a function anew for it."""
+    assert _sum_of_calls(5) == 10 + 2 + 4 + 10 + 15
+    with_more, without = sorted(_twice.signatures, key=lambda kinds: str(kinds[1]))
+    assert str(with_more) == "(int64, int64)"
+    assert str(without).startswith("(int64, omitted")

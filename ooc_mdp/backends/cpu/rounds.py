@@ -28,7 +28,7 @@ from ooc_mdp.backends.cpu.batch import (
     Progress,
     Shared,
 )
-from ooc_mdp.backends.cpu.calls import Call, call_of, keep
+from ooc_mdp.backends.cpu.calls import Call, call_of
 from ooc_mdp.backends.cpu.claims import acquire, release
 from ooc_mdp.backends.cpu.loops import full_sweep, policy_sweep
 from ooc_mdp.backends.cpu.sweep_order import SweepOrders, Votes, choose_traversal, of_any_shape
@@ -133,7 +133,7 @@ def _begin(spec, table, view, values):
         copy_own(spec, table, values, view.own)
 
 
-@loop
+@part
 def run_rounds(
     spec, section, model, values, policy, members, progress, findings, votes, plan, workspace, all_starts, thread
 ):
@@ -231,12 +231,6 @@ def clear(spec, changes):
         store(spec, changes, np.uint64(i), 0.0)
 
 
-@loop
-def _keep_rounds(arguments):
-    """Keep a call of `run_rounds`."""
-    return keep(run_rounds, arguments)
-
-
 def rounds_in_order(
     spec: Specialisation,
     section: IntArray,
@@ -257,4 +251,4 @@ def rounds_in_order(
     plan = RoundPlan(_SWEEPS, ACCEPTANCE_THRESHOLD, orders.alternate)
     votes = Votes(due, orders.shapes, orders.traversals)
     of_all = shared.model, shared.values, shared.policy, members, progress, findings
-    return call_of(_keep_rounds, spec, section, *of_all, votes, plan, shared.workspace, shared.starts)
+    return call_of(run_rounds, spec, section, *of_all, votes, plan, shared.workspace, shared.starts)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ooc_mdp.backends.base import Resident
 from ooc_mdp.backends.cpu.addresses import load, store
 from ooc_mdp.backends.cpu.batch import EXTRAPOLATED, FIRST_CHANGE, FULL, POLICY, Findings, Members, Progress, Shared
-from ooc_mdp.backends.cpu.calls import Call, call_of, keep
+from ooc_mdp.backends.cpu.calls import Call, call_of
 from ooc_mdp.backends.cpu.claims import release
 from ooc_mdp.backends.cpu.loops import full_sweep
 from ooc_mdp.backends.cpu.packed import (
@@ -116,9 +116,8 @@ def _run_rounds(
     integers, numbers, successors = buffers.integers[thread], buffers.numbers[thread], buffers.successors[thread]
     scratch = PackScratch(workspace, starts[thread], integers, numbers, successors, buffers.alternate)
     path = np.zeros(3, np.int64)
-    most = np.int64(_ROUNDS)  # of the type of a variable: Numba compiles `next_member` anew for a constant
     while True:
-        m = next_member(spec, path, section, members, progress, values, policy, workspace, most)
+        m = next_member(spec, path, section, members, progress, values, policy, workspace, _ROUNDS)
         if m < 0:
             break
         table = open_table(members.tables[m])
@@ -149,12 +148,6 @@ def _run_rounds(
         path[2] |= not progress.quiescent[m]
         put_back(spec, table, view, values)
         release(progress.claims.ctypes.data + 8 * m)
-
-
-@loop
-def _keep_rounds(arguments):
-    """Keep a call of `_run_rounds`."""
-    return keep(_run_rounds, arguments)
 
 
 @part
@@ -332,7 +325,7 @@ def topological_rounds(
     """Rounds over a section of the members, which have buffers (`PackedBuffers.assign`)."""
     of_all = shared.model, shared.values, shared.policy, members, progress, findings
     scratch = shared.workspace, shared.starts, buffers.scratch
-    return call_of(_keep_rounds, spec, section, *of_all, state, buffers.known, *scratch)
+    return call_of(_run_rounds, spec, section, *of_all, state, buffers.known, *scratch)
 
 
 def _buffer_count(facts: ModelFacts, members: int, cache: int) -> int:

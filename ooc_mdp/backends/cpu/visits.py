@@ -28,7 +28,7 @@ from ooc_mdp.backends.cpu.batch import (
     new_members,
     take_places,
 )
-from ooc_mdp.backends.cpu.calls import call_of, keep
+from ooc_mdp.backends.cpu.calls import call_of
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.loops import MeasureOptions, bound_states, boundary_changes, measure_states
 from ooc_mdp.backends.cpu.rounds import depth_of_visit, rounds_in_order
@@ -45,7 +45,7 @@ from ooc_mdp.backends.cpu.topological_rounds import (
 )
 from ooc_mdp.backends.cpu.views import gather, gather_halo, view_of
 from ooc_mdp.model.mdp import IntArray
-from ooc_mdp.runtime.compiled import loop, part
+from ooc_mdp.runtime.compiled import part
 
 __all__ = ["Batch", "BatchVisit", "judge"]
 
@@ -118,7 +118,7 @@ class Batch:
             else:
                 sweeps = topological_rounds(spec, section, shared, *members, self._packed, self._buffers)
             of_all = shared.model, shared.values, shared.policy, *members, shared.workspace
-            self._groups[way] = Group(section, sweeps, call_of(_keep_settle, spec, section, *of_all))
+            self._groups[way] = Group(section, sweeps, call_of(settle, spec, section, *of_all))
         return self._groups[way]
 
 
@@ -208,12 +208,6 @@ def settle(spec, section, model, values, policy, members, progress, findings, wo
         in_order = len(spec.width) == 0 or table.global_successors or not findings.suited[table.partition]
         most = (MAX_DIFFERING if in_order else MAX_DIFFERING_PACKED) * table.n
         findings.unstable[table.partition] |= measured[7] > most
-
-
-@loop
-def _keep_settle(arguments):
-    """Keep a call of `settle`."""
-    return keep(settle, arguments)
 
 
 @part

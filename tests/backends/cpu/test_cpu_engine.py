@@ -26,7 +26,7 @@ from ooc_mdp.backends.cpu import table as cpu_tables
 from ooc_mdp.backends.cpu import visits
 from ooc_mdp.backends.cpu.backend import CpuBackend
 from ooc_mdp.backends.cpu.batch import Findings
-from ooc_mdp.backends.cpu.calls import call_of, keep
+from ooc_mdp.backends.cpu.calls import call_of
 from ooc_mdp.backends.cpu.table import swept_table
 from ooc_mdp.backends.cpu.visits import judge
 from ooc_mdp.backends.layout import Needs
@@ -234,17 +234,12 @@ def _faulty(which: int, thread: int) -> None:
         raise MemoryError("no room for thread 1")
 
 
-@njit
-def _keep_faulty(arguments: tuple[int]) -> tuple[int, np.ndarray]:
-    return keep(_faulty, arguments)
-
-
 def test_a_fault_in_one_thread_ends_the_visit_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     states = tuple(State((Action(1.0, {i: 1.0}),)) for i in range(8))
     with TemporaryDirectory() as folder:
         store = make_store(Case(Model(states), partitions=4), Path(folder) / "s")
         backend, residents = started(store, 0.5)
-        monkeypatch.setattr(visits, "rounds_in_order", lambda *_: call_of(_keep_faulty, 1))
+        monkeypatch.setattr(visits, "rounds_in_order", lambda *_: call_of(_faulty, 1))
         with pytest.raises(MemoryError, match="no room for thread 1"):
             backend.relax(residents, LIMITS).report()
         backend.close()

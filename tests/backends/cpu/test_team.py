@@ -13,7 +13,7 @@ import pytest
 from numba import njit
 
 from ooc_mdp.backends.cpu.addresses import address_of
-from ooc_mdp.backends.cpu.calls import Call, call_of, keep
+from ooc_mdp.backends.cpu.calls import Call, call_of
 from ooc_mdp.backends.cpu.claims import fetch_increment
 from ooc_mdp.backends.cpu.team import Begun, Team
 
@@ -27,22 +27,12 @@ def _count(seen: np.ndarray, others: np.ndarray, thread: int) -> None:
     others[thread] = seen.sum()
 
 
-@njit
-def _keep_count(arguments):
-    return keep(_count, arguments)
-
-
 @njit(nogil=True)
 def _wait(gate: np.ndarray, done: np.ndarray, thread: int) -> None:
     """Wait until the gate is open, unless this is the caller's thread."""
     while thread > 0 and fetch_increment(address_of(gate)) < 1 << 40:
         pass
     fetch_increment(address_of(done))
-
-
-@njit
-def _keep_wait(arguments):
-    return keep(_wait, arguments)
 
 
 @njit(nogil=True)
@@ -52,17 +42,12 @@ def _fail(which: int, done: np.ndarray, thread: int) -> None:
     fetch_increment(address_of(done))
 
 
-@njit
-def _keep_fail(arguments):
-    return keep(_fail, arguments)
-
-
 class Counted:
     """A call that counts who makes it."""
 
     def __init__(self) -> None:
         self.seen, self.others = np.zeros((2, SIZE), np.int64)
-        self.call = call_of(_keep_count, self.seen, self.others)
+        self.call = call_of(_count, self.seen, self.others)
 
 
 @pytest.fixture
@@ -83,7 +68,7 @@ def test_each_thread_makes_each_call_and_the_second_ones_after_all_have_made_the
         assert first.seen.tolist() == other.seen.tolist() == second.seen.tolist() == [n] * SIZE
     for _ in range(200):
         counted, seen_later = Counted(), np.zeros(SIZE, np.int64)
-        team.finish(team.begin([counted.call], [call_of(_keep_count, counted.seen, seen_later)], SIZE))
+        team.finish(team.begin([counted.call], [call_of(_count, counted.seen, seen_later)], SIZE))
         assert seen_later.min() > SIZE  # its own second call, after the first ones of all
 
 
@@ -112,7 +97,7 @@ def test_others_begin_while_the_caller_does_something_else(team: Team) -> None:
 def test_what_one_thread_raises_is_raised_once_all_are_done(team: Team, failing: int) -> None:
     done, counted = np.zeros(1, np.int64), Counted()
     with pytest.raises(MemoryError, match="no room for a thread"):
-        make(team, call_of(_keep_fail, failing, done))
+        make(team, call_of(_fail, failing, done))
     assert done[0] == SIZE - 1
     make(team, counted.call)
     assert counted.seen.tolist() == [1] * SIZE
@@ -120,7 +105,7 @@ def test_what_one_thread_raises_is_raised_once_all_are_done(team: Team, failing:
 
 def test_calls_that_the_caller_abandons_are_over_before_the_next_begin(team: Team) -> None:
     gate, done, counted = np.zeros(1, np.int64), np.zeros(1, np.int64), Counted()
-    abandoned = team.begin([call_of(_keep_wait, gate, done)], (), SIZE)
+    abandoned = team.begin([call_of(_wait, gate, done)], (), SIZE)
     assert not team.others_done(abandoned)
     threading.Timer(0.01, lambda: gate.__setitem__(0, 1 << 41)).start()
     begun = team.begin([counted.call], (), SIZE)
