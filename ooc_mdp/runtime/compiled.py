@@ -32,7 +32,20 @@ def _kept(function: Callable[..., Any], **options: bool) -> Any:
     if compiled is not function:  # as it is where NUMBA_DISABLE_JIT is set
         files = compiled._cache._cache_file
         files._source_stamp = files._source_stamp, sources.stamp(function.__module__)
+        files._load_index = _index_if_readable(files._load_index)
     return compiled
+
+
+def _index_if_readable(load: Callable[[], dict[Any, Any]]) -> Callable[[], dict[Any, Any]]:
+    """Index of what is kept of a function; an empty one where that is for arguments of a class that is no more."""
+
+    def load_if_readable() -> dict[Any, Any]:
+        try:
+            return load()
+        except (AttributeError, ImportError):
+            return {}
+
+    return load_if_readable
 
 
 def _compiled(function: Callable[..., Any], **options: bool) -> Any:

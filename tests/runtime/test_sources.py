@@ -91,6 +91,18 @@ def test_compiled_code_follows_the_files_that_are_part_of_it_and_no_others(packa
     assert shown(package) == "3.0 1"
 
 
+def test_types_that_are_no_more_are_forgotten(package: Path) -> None:
+    """After an upgrade, what is kept may be for arguments of a class that there was before."""
+    kinds = "from typing import NamedTuple\n\nclass {name}(NamedTuple):\n    up: float\n"
+    given = "from ooc_mdp.runtime.compiled import loop\n\n@loop\ndef raised(rates):\n    return rates[0] + 1.0\n"
+    code = "from ooc_mdp.kinds import {name}; from ooc_mdp.given import raised; print(raised({name}(2.0)), {hits})"
+    hits = "sum(raised.stats.cache_hits.values())"
+    (package / "given.py").write_text(given)
+    for name, found in (("Rates", 0), ("Rates", 1), ("Speeds", 0), ("Speeds", 1)):
+        (package / "kinds.py").write_text(kinds.format(name=name))
+        assert shown(package, code.format(name=name, hits=hits)) == f"3.0 {found}"
+
+
 def test_functions_are_python_functions_where_numba_is_told_not_to_compile(package: Path) -> None:
     code = "from ooc_mdp.loops import calculate; print(calculate(3.0))"
     assert shown(package, code, NUMBA_DISABLE_JIT="1") == "8.0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,21 +11,22 @@ from numba.core.errors import TypingError
 
 from ooc_mdp.backends.cpu.calls import call_of
 from ooc_mdp.backends.cpu.team import Team
-
-
-class Pair(NamedTuple):
-    """A tuple within a tuple."""
-
-    flag: bool
-    numbers: np.ndarray
+from ooc_mdp.backends.cpu.views import Model
 
 
 @njit
 def _take(
-    out: np.ndarray, pair: Pair, nothing: tuple[()], small: np.float32, large: int, matrix: np.ndarray, thread: int
+    out: np.ndarray,
+    pair: tuple[bool, np.ndarray],
+    model: Model,
+    nothing: tuple[()],
+    small: np.float32,
+    large: int,
+    matrix: np.ndarray,
+    thread: int,
 ) -> None:
-    out[0] = pair.flag
-    out[1] = pair.numbers.sum()
+    out[0] = pair[0]
+    out[1] = pair[1].sum() * model.sign
     out[2] = len(nothing)
     out[3] = small
     out[4] = large
@@ -56,10 +57,10 @@ def _make(loop: Any, *arguments: object) -> None:
 @pytest.mark.parametrize("large", [-(1 << 62), 0, 7])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.float32, np.bool_])
 def test_a_loop_gets_what_was_given(flag: bool, large: int, dtype: type) -> None:
-    out, numbers = np.zeros(7), np.array([1, 0, 1], dtype)
-    _make(_take, out, Pair(flag, numbers), (), np.float32(0.1), large, np.arange(6.0).reshape(2, 3))
+    out, numbers, matrix = np.zeros(7), np.array([1, 0, 1], dtype), np.arange(6.0).reshape(2, 3)
+    _make(_take, out, (flag, numbers), Model(0.5, -1.0), (), np.float32(0.1), large, matrix)
     weighted = float(sum((10 * i + j) * (3 * i + j) for i in range(2) for j in range(3)))
-    assert out.tolist() == [float(flag), 2.0, 0.0, float(np.float32(0.1)), float(large), weighted, 0.0]
+    assert out.tolist() == [float(flag), -2.0, 0.0, float(np.float32(0.1)), float(large), weighted, 0.0]
 
 
 def test_arrays_may_be_empty_or_have_gaps_and_are_the_callers_own() -> None:
