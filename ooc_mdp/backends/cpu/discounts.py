@@ -1,7 +1,7 @@
 """Discounts of the rows of a partition that is being loaded.
 
 A control problem's durations are fractions of a time unit, all of them different, so gamma**tau is near 1, and the
-exponential series has it after ten terms: in a tenth of the time that NumPy's `power` takes, which was a quarter of a
+exponential series has it after ten terms: in a sixth of the time that NumPy's `power` takes, which was a quarter of a
 car's loads.
 """
 
