@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,25 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 class Plain:
-    """The equations over one partition, one state at a time, in stored order of successors."""
+    """The equations over one partition, one state at a time, in stored order of successors.
 
-    def __init__(self, table: PartitionTable, discount: float, sign: float) -> None:
+    Parameters
+    ----------
+    power : what gives gamma**tau; two of them may differ in the last place.
+    """
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        discount: float,
+        sign: float,
+        power: Callable[[float, FloatArray], FloatArray] = np.power,
+    ) -> None:
         self.table, self.sign = table, sign
         n, m = table.n_states, table.n_rows
         self.rows = table.action_ptr.tolist() if table.action_ptr.size else [3 * i for i in range(n + 1)]
         self.ptr = table.successor_ptr.tolist() if table.successor_ptr.size else [4 * j for j in range(m + 1)]
-        self.g = np.power(discount, table.durations).tolist() if table.durations.size else [discount] * m
+        self.g = power(discount, table.durations.copy()).tolist() if table.durations.size else [discount] * m
 
     def q(self, j: int, local: FloatArray) -> float:
         total = 0.0
