@@ -22,8 +22,8 @@ __all__ = ["inlined", "loop", "part", "short_loop"]
 
 _njit: Any = njit
 """Its annotations lack the options of wrappers."""
-_variable: Any = types.unliteral
-"""The type of a variable that may hold a constant."""
+_unliteral: Any = types.unliteral
+"""The type of a constant as that of a variable; Numba does not annotate it."""
 
 
 def _kept(function: Callable[..., Any], **options: bool) -> Any:
@@ -37,7 +37,10 @@ def _kept(function: Callable[..., Any], **options: bool) -> Any:
 
 
 def _index_if_readable(load: Callable[[], dict[Any, Any]]) -> Callable[[], dict[Any, Any]]:
-    """Index of what is kept of a function; an empty one where that is for arguments of a class that is no more."""
+    """The index of a function's kept code; empty where it names a class of arguments that no longer exists.
+
+    Numba unpickles an index before it compares the stamp, so an older version's index must not end the program.
+    """
 
     def load_if_readable() -> dict[Any, Any]:
         try:
@@ -49,16 +52,16 @@ def _index_if_readable(load: Callable[[], dict[Any, Any]]) -> Callable[[], dict[
 
 
 def _compiled(function: Callable[..., Any], **options: bool) -> Any:
-    """A compiled function that takes a constant as any other number, and is not compiled anew for it."""
+    """A compiled function whose signatures do not depend on the values of constants."""
     compiled = _njit(function, no_cfunc_wrapper=True, **options)
     if compiled is not function:
-        template_for = compiled.get_call_template
+        get_call_template = compiled.get_call_template
 
-        def template(arguments: Any, named: Any) -> Any:
-            kinds = [_variable(kind) for kind in arguments]
-            return template_for(kinds, {name: _variable(kind) for name, kind in named.items()})
+        def get_template(arguments: Any, named: Any) -> Any:
+            variables = {name: _unliteral(kind) for name, kind in named.items()}
+            return get_call_template([_unliteral(kind) for kind in arguments], variables)
 
-        compiled.get_call_template = template
+        compiled.get_call_template = get_template
     return compiled
 
 

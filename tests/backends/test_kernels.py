@@ -14,7 +14,7 @@ from plain_kernel import FIRST, N_OWN, N_STATES, ROW_SUM, TABLES, Plain, pointer
 from ooc_mdp import reference
 from ooc_mdp.backends.base import Backend, SweepLimits, VisitReport
 from ooc_mdp.backends.cpu.backend import CpuBackend
-from ooc_mdp.backends.cpu.discounts import replace_durations
+from ooc_mdp.backends.cpu.discounts import discounts_in_place
 from ooc_mdp.backends.cuda.simple.backend import SimpleBackend
 from ooc_mdp.backends.cuda.simple.literature.catalogue import PLAIN
 from ooc_mdp.backends.layout import Needs
@@ -44,7 +44,7 @@ class Bench:
         self.values = rng.normal(size=N_STATES) * 100
         self.policy = np.full(N_STATES, -1, np.int32)
         self.jacobi = device != "cpu"
-        self.plain = Plain(table, discount, sign, np.power if self.jacobi else replace_durations)
+        self.plain = Plain(table, discount, sign, np.power if self.jacobi else discounts_in_place)
         self.backend = backend_of(device)
         own, row_sums = [FIRST, FIRST + N_OWN], np.array([ROW_SUM])
         model = facts_with(own, discount, row_sums, n_states=N_STATES, partition_halo=np.array([20]), sign=sign)

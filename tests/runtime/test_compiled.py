@@ -1,6 +1,6 @@
 """Parts of compiled loops are called by compiled functions only: they have no entry for Python, which would crash.
 
-They are compiled once for a type.
+Each is compiled once for the types of its arguments.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _sum_of_calls(number: int) -> int:
     return _twice(number) + _twice(1) + _twice(2) + _twice(3, more=4) + _twice(number, more=number)
 
 
-def test_a_constant_has_no_type_of_its_own() -> None:
-    """Numba takes each constant for a type, and compiles a function anew for it."""
+def test_a_function_is_not_compiled_again_for_a_constant() -> None:
+    """By default, Numba gives each constant a type of its own."""
     assert _sum_of_calls(5) == 10 + 2 + 4 + 10 + 15
     with_more, without = sorted(_twice.signatures, key=lambda kinds: str(kinds[1]))
     assert str(with_more) == "(int64, int64)"

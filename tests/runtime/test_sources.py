@@ -91,8 +91,8 @@ def test_compiled_code_follows_the_files_that_are_part_of_it_and_no_others(packa
     assert shown(package) == "3.0 1"
 
 
-def test_types_that_are_no_more_are_forgotten(package: Path) -> None:
-    """After an upgrade, what is kept may be for arguments of a class that there was before."""
+def test_kept_code_for_arguments_of_a_removed_class_is_ignored(package: Path) -> None:
+    """An upgrade may remove a class for whose instances the version before compiled a loop."""
     kinds = "from typing import NamedTuple\n\nclass {name}(NamedTuple):\n    up: float\n"
     given = "from ooc_mdp.runtime.compiled import loop\n\n@loop\ndef raised(rates):\n    return rates[0] + 1.0\n"
     code = "from ooc_mdp.kinds import {name}; from ooc_mdp.given import raised; print(raised({name}(2.0)), {hits})"

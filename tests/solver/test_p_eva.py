@@ -25,7 +25,8 @@ def car() -> Table:
     return ooc_mdp.open_problem("mountain-car", {"grid": "300", "time_unit": 1}, partition_grid=[30, 30], device="cpu")
 
 
-def _read_at_once(threads: ReadingThreads, partition: int) -> None:
+def _read_at_request(threads: ReadingThreads, partition: int) -> None:
+    """Read a requested partition on the caller's thread, before the request returns."""
     threads.requested[partition] = None
     threads._requests.put(partition)
     threads._requests.put(None)
@@ -44,9 +45,9 @@ def _read_at_once(threads: ReadingThreads, partition: int) -> None:
 def test_a_car_is_read_less_than_twice(
     car: Table, monkeypatch: pytest.MonkeyPatch, target: Any, method: Any, cache: str, most: float
 ) -> None:
-    """On one thread, and where reads are there when they are asked for, counts are always the same."""
+    """Counts are the same in each run, since one thread sweeps and each read ends before the next step."""
     monkeypatch.setattr(quotas, "cores", lambda: 1)
-    monkeypatch.setattr(ReadingThreads, "request", _read_at_once)
+    monkeypatch.setattr(ReadingThreads, "request", _read_at_request)
     solution = ooc_mdp.solve(car, 0.9, cache=cache, device="cpu", method=method, **target)
     assert solution.outcome is (Outcome.PROVED if "epsilon" in target else Outcome.RESIDUAL_REACHED)
     assert solution.statistics.loads_per_partition <= most

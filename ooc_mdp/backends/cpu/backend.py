@@ -29,7 +29,7 @@ from ooc_mdp.backends.base import (
     VisitReport,
 )
 from ooc_mdp.backends.cpu.batch import Findings, Members, Shared, by_specialisation, members_of
-from ooc_mdp.backends.cpu.discounts import replace_durations
+from ooc_mdp.backends.cpu.discounts import discounts_in_place
 from ooc_mdp.backends.cpu.distributions import share_distributions
 from ooc_mdp.backends.cpu.evaluation import CpuEvaluation
 from ooc_mdp.backends.cpu.host_values import HostValues
@@ -250,7 +250,7 @@ class CpuBackend(HostValues):
     def _resident(self, table: PartitionTable, owned: bool) -> Resident:
         """A table as sweeps read it, with discounts for durations: in their place, where the table is owned."""
         swept, global_successors = swept_table(table)
-        discounts = replace_durations(self._facts.discount, swept.durations if owned else swept.durations.copy())
+        discounts = discounts_in_place(self._facts.discount, swept.durations if owned else swept.durations.copy())
         swept = replace(swept, durations=discounts)
         swept, distributions = share_distributions(swept, self._memory)
         if self._small_tables is not None and swept.nbytes <= _SMALL_TABLE:

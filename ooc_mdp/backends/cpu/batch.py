@@ -86,9 +86,9 @@ class Progress(NamedTuple):
     unmeasured: FloatArray
     """float64 [1]; as of `ooc_mdp.backends.base.SweepLimits`."""
     rounds: IntArray
-    """int64 [1]; rounds of the visit at most,"""
+    """int64 [1]; most rounds of the visit, except for those in topological order,"""
     drop: FloatArray
-    """float64 [1]; and the share of its first changes at which it leaves a member."""
+    """float64 [1]; and the share of a member's first changes at which these rounds leave it."""
 
 
 class Findings(NamedTuple):

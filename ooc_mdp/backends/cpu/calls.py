@@ -4,11 +4,11 @@ Several threads that call a loop from Python take turns at the interpreter befor
 thread has turns to take meanwhile. A `Call` lies in memory as words of eight bytes; a thread that finds it there runs
 the loop, whatever the interpreter is busy with.
 
-    0 entry | 1 loop | 2 ... arguments
+    0 address of the entry | 1 address of the loop | 2 ... arguments
 
-A number takes a word, an array its address, sizes and strides, a tuple what its elements take. The entry is compiled
-for the types of the arguments: it reads them and calls the loop, which it knows by its address. Otherwise the loop's
-code would be compiled once more within it, which takes a second or two.
+A number is one word; an array is its address, sizes and strides; a tuple is the words of its elements. The entry is a
+compiled function that reads arguments of these types and calls the loop by its address. If it called the loop by name,
+Numba would compile the loop a second time within it, which takes a second or two.
 
     call = call_of(sweep, spec, values, limit)      # sweep(spec, values, limit, thread), on any thread
 """
@@ -33,29 +33,29 @@ from ooc_mdp.runtime.compiled import part
 __all__ = ["Call", "call_of", "make_call", "raise_error", "word_at"]
 
 _WORD = ir.IntType(64)
-_ENTERED = (types.TypeRef(types.none), types.int64, types.int64, types.int64)
-"""What an entry is called with, as machine code: a type says nothing there."""
+_ENTRY_TYPES = (types.TypeRef(types.none), types.int64, types.int64, types.int64)
+"""Of the arguments of any entry: as machine code, all types that are passed as arguments are alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A loop and its arguments, but for the last: the number of the thread."""
+    """A loop and its arguments, except for the last one: the number of the thread."""
 
     address: int
-    """Of the words."""
+    """Where the words lie in memory."""
     words: IntArray
-    """int64 [k]"""
-    kept: tuple[Any, ...]
-    """Code and arrays that they refer to."""
+    """int64 [k]; the entry, the loop and the arguments."""
+    referenced: tuple[Any, ...]
+    """Code and arrays that the words refer to, which live as long as the call."""
 
 
 def call_of(loop: Any, *arguments: Any) -> Call:
-    """A call of a compiled loop, which returns nothing, with these arguments and the number of a thread."""
-    kinds = types.Tuple([typeof(argument) for argument in arguments])
-    entry = _enter.get_compile_result(types.none(types.TypeRef(kinds), *_ENTERED[1:]))
-    called = loop.get_compile_result(types.none(*kinds.types, types.int64))
-    words = np.array([_address_of_code(entry), _address_of_code(called), *_words_of(arguments)], np.int64)
-    return Call(words.ctypes.data, words, (entry, called, arguments))
+    """A call of a compiled loop with these arguments and the number of a thread; the loop returns nothing."""
+    argument_types = types.Tuple([typeof(argument) for argument in arguments])
+    entry = _entry.get_compile_result(types.none(types.TypeRef(argument_types), *_ENTRY_TYPES[1:]))
+    compiled = loop.get_compile_result(types.none(*argument_types.types, types.int64))
+    words = np.array([_address_of_code(entry), _address_of_code(compiled), *_words_of(arguments)], np.int64)
+    return Call(words.ctypes.data, words, (entry, compiled, arguments))
 
 
 def _address_of_code(compiled: Any) -> int:
@@ -75,37 +75,38 @@ def _words_of(argument: Any) -> Iterator[int]:
 
 
 @part
-def _enter(kinds, words, thread, error):
-    """Read arguments of these kinds, and call the loop whose address lies before them."""
-    _call_loop(kinds, words, thread, error)
+def _entry(argument_types, place, thread, error):
+    """Call the loop whose address lies at `place`, with arguments of these types that follow it."""
+    _call_loop(argument_types, place, thread, error)
 
 
 @intrinsic
-def _call_loop(typing: Any, kinds: Any, words: Any, thread: Any, error: Any) -> Any:
-    """What :func:`_enter` does; what the loop raises is noted as :func:`make_call` says."""
-    taken = (*kinds.instance_type.types, types.int64)
+def _call_loop(typing: Any, argument_types: Any, place: Any, thread: Any, error: Any) -> Any:
+    """What :func:`_entry` does; an exception of the loop is written to `error`, see :func:`make_call`."""
+    loop_types = (*argument_types.instance_type.types, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         _, place, thread, error = values
         words = (builder.inttoptr(builder.add(place, _WORD(8 * i)), _WORD.as_pointer()) for i in count())
-        kind = context.call_conv.get_function_type(types.none, taken)
-        loop = builder.inttoptr(builder.load(next(words)), kind.as_pointer())
-        given = [_read(context, builder, kind, words) for kind in taken[:-1]]
-        status, _ = context.call_conv.call_function(builder, loop, types.none, taken, [*given, thread])
+        function_type = context.call_conv.get_function_type(types.none, loop_types)
+        loop = builder.inttoptr(builder.load(next(words)), function_type.as_pointer())
+        arguments = [_read_argument(context, builder, each, words) for each in loop_types[:-1]]
+        status, _ = context.call_conv.call_function(builder, loop, types.none, loop_types, [*arguments, thread])
         with builder.if_then(status.is_error, likely=False):
             at = builder.inttoptr(error, _WORD.as_pointer())
             builder.store(builder.sext(status.code, _WORD), at)
             builder.store(builder.ptrtoint(status.excinfoptr, _WORD), builder.gep(at, [_WORD(1)]))
         return context.get_dummy_value()
 
-    return types.none(kinds, types.int64, types.int64, types.int64), generate
+    return types.none(argument_types, types.int64, types.int64, types.int64), generate
 
 
-def _read(context: Any, builder: Any, kind: Any, words: Iterator[Any]) -> Any:
-    """A value of that kind from the next words; references to arrays are not counted: the call's owner keeps them."""
+def _read_argument(context: Any, builder: Any, kind: Any, words: Iterator[Any]) -> Any:
+    """A value of this type from the next words. References to arrays are not counted, since the `Call` holds them."""
     if isinstance(kind, types.BaseTuple):
-        kinds: Any = kind
-        return context.make_tuple(builder, kind, [_read(context, builder, each, words) for each in kinds.types])
+        element_types: Any = kind
+        elements = [_read_argument(context, builder, each, words) for each in element_types.types]
+        return context.make_tuple(builder, kind, elements)
     if not isinstance(kind, types.Array):
         place = builder.bitcast(next(words), context.get_data_type(kind).as_pointer())
         return context.unpack_value(builder, kind, place)
@@ -128,10 +129,10 @@ def make_call(typing: Any, address: Any, thread: Any, error: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, thread, error = arguments
-        kind = context.call_conv.get_function_type(types.none, _ENTERED)
-        entry = builder.load(builder.inttoptr(address, kind.as_pointer().as_pointer()))
+        function_type = context.call_conv.get_function_type(types.none, _ENTRY_TYPES)
+        entry = builder.load(builder.inttoptr(address, function_type.as_pointer().as_pointer()))
         given = [context.get_dummy_value(), builder.add(address, _WORD(8)), thread, error]
-        context.call_conv.call_function(builder, entry, types.none, _ENTERED, given)
+        context.call_conv.call_function(builder, entry, types.none, _ENTRY_TYPES, given)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate

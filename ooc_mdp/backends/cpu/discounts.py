@@ -1,8 +1,8 @@
 """Discounts of the rows of a partition that is being loaded.
 
-A control problem's durations are fractions of a time unit, all of them different, so gamma**tau is near 1, and the
-exponential series has it after ten terms: in a sixth of the time that NumPy's `power` takes, which was a quarter of a
-car's loads.
+The durations of a control problem are short and all different. There gamma**tau = exp(tau log gamma) is near 1, and the
+terms of the exponential series up to x**10 suffice for float64. They take a sixth of the time of NumPy's `power`, which
+was a quarter of the time of a mountain car's loads.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ import numpy as np
 from ooc_mdp.model.mdp import FloatArray, discounts
 from ooc_mdp.runtime.compiled import loop
 
-__all__ = ["MAX_EXPONENT", "replace_durations"]
+__all__ = ["MAX_EXPONENT", "discounts_in_place"]
 
 MAX_EXPONENT = 0.125
 """Largest -tau log(gamma) for which the series is taken: x**11 / 11! is less than 2**-58 there."""
 
 
-def replace_durations(gamma: float, numbers: FloatArray) -> FloatArray:
-    """Durations (float64 [m]) become gamma**tau to 2 u of it, u = 2**-53, and 0 where tau is infinite; returns them.
+def discounts_in_place(gamma: float, durations: FloatArray) -> FloatArray:
+    """Replace durations tau (float64 [m]) by gamma**tau, and infinite ones by 0; returns the array.
 
-    Of the series, the exponent x has an error of 3 u |x|, the last sum one of u, and those before it less than 2 u |x|.
+    The relative error of the series is at most 2 u, u = 2**-53: the exponent x has an error of 3 u |x|, the last sum
+    one of u, and those before it together less than 2 u |x|. Longer time steps get NumPy's `power`.
     """
     if 0.0 < gamma < 1.0:
         rate = math.log(gamma)
-        if _all_at_most(-MAX_EXPONENT / rate, numbers):
-            _sum_series(rate, numbers)
-            return numbers
-    return discounts(gamma, numbers, out=numbers)
+        if _all_short(-MAX_EXPONENT / rate, durations):
+            _sum_series(rate, durations)
+            return durations
+    return discounts(gamma, durations, out=durations)
 
 
 @loop
-def _all_at_most(most: float, durations: FloatArray) -> bool:
-    """Whether all durations are numbers from 0 to `most`, or infinite."""
+def _all_short(most: float, durations: FloatArray) -> bool:
+    """Whether each duration is from 0 to `most`, or infinite; false where one is not a number."""
     others = 0
     for tau in durations:
         others += not (0.0 <= tau <= most or tau == np.inf)
@@ -43,10 +44,10 @@ def _all_at_most(most: float, durations: FloatArray) -> bool:
 
 
 @loop
-def _sum_series(rate: float, numbers: FloatArray) -> None:
+def _sum_series(rate: float, durations: FloatArray) -> None:
     """exp(rate tau) in place of each duration, by Horner's scheme."""
-    for i in range(numbers.size):
-        x = rate * numbers[i]
+    for i in range(durations.size):
+        x = rate * durations[i]
         total = 1.0 + x * (1.0 / 10.0)
         total = 1.0 + x * (1.0 / 9.0) * total
         total = 1.0 + x * (1.0 / 8.0) * total
@@ -57,4 +58,4 @@ def _sum_series(rate: float, numbers: FloatArray) -> None:
         total = 1.0 + x * (1.0 / 3.0) * total
         total = 1.0 + x * (1.0 / 2.0) * total
         total = 1.0 + x * total
-        numbers[i] = 0.0 if numbers[i] == np.inf else total
+        durations[i] = 0.0 if durations[i] == np.inf else total

@@ -55,8 +55,8 @@ _SWEEPS = 4
 _DROP, _DROP_OF_FEW = 0.03, 0.01
 """A visit leaves a partition once its changes have fallen to this share: its neighbours' changes come first."""
 _FEW = 8
-"""Partitions of a visit that goes further: little waits for them, and what is done between two visits takes as long as
-their sweeps."""
+"""A visit of at most so many partitions goes further: few others are dirty, and the work between two visits takes as
+long as its sweeps."""
 ACCEPTANCE_THRESHOLD = 0.5
 """Most of the present change that extrapolation may leave, in the Euclidean norm."""
 
